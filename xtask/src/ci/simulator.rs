@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::command::Cmd;
 use crate::output::Output;
 use crate::repository;
-use crate::stage::Stage;
+use crate::stage::{Part, Stage, Step};
 use crate::tally::Tally;
 
 /// Test programs that need the feature `sim`, with their packages.
@@ -31,22 +31,38 @@ const SEEDS_MIN: u64 = 1_000_000;
 /// The time limit of that.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// How many times as many seeds as in `cargo test` the short stage tries. It has two minutes.
-const TIMES: &str = "x4";
+/// How many times as many seeds as in `cargo test` the short stage tries without a ring, and with
+/// one. It has two minutes.
+const TIMES: [&str; 2] = ["x2", "x1"];
+
+/// Parts of names of tests. With a ring for all, those that make one are the same test again. And
+/// the fault that is planted in the example is a rare one, found by other seeds.
+const SKIPPED_ON_RING: &[&str] = &["rings", "a_ring", "planted_fault"];
 
 /// The variables of the runner of `windlass-sim`.
 const SEEDS: &str = "WINDLASS_SIM_SEEDS";
 const RESULTS: &str = "WINDLASS_SIM_RESULTS";
 
-/// The tests in a simulation of all crates, with the example. And all suites of the reactor with
-/// the feature `sim`: of the same build, because the example wants what they want.
+/// The variable of `windlass` that gives reactors of a simulation a ring.
+const RING: &str = "WINDLASS_SIM_RING";
+
+/// The tests in a simulation of all crates, with the example: without a ring and with one. And all
+/// suites of the reactor with the feature `sim`: of the same build, because the example wants what
+/// they want.
 pub(super) fn short() -> Stage {
     let example = ["-p", "windlass-examples", "--features", "windlass-examples/sim"];
-    let simulated = tests().args(example).args(["--example", "sim_proxy"]).env(SEEDS, TIMES);
+    let simulated =
+        |seeds| tests().args(example).args(["--example", "sim_proxy"]).env(SEEDS, seeds);
     let suites = Cmd::cargo(["test", "-p", "windlass", "--features", "sim"])
         .args(["--lib", "--test", "rules", "--test", "suite"]);
-    let commands = [simulated, suites].map(|command| command.args(["--no-fail-fast"]));
-    Stage::tests("simulator", commands.into())
+    let part = |name, commands: Vec<Cmd>| {
+        let steps = commands.into_iter().map(Step::Command).collect();
+        Part { name, steps: Ok(steps) }
+    };
+    let all = [simulated(TIMES[0]), suites].map(|command| command.args(["--no-fail-fast"]));
+    let on_ring = simulated(TIMES[1]).env(RING, "1").args(["--no-fail-fast", "--"]);
+    let on_ring = SKIPPED_ON_RING.iter().fold(on_ring, |run, test| run.args(["--skip", test]));
+    Stage::parts("simulator", vec![part("", all.into()), part("a simulated ring", vec![on_ring])])
 }
 
 /// All of [`TESTS`] in one build: each command of cargo has its own set of features of the crates.

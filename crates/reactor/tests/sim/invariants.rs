@@ -69,7 +69,7 @@ fn no_byte_is_lost_reordered_or_invented_in_a_hostile_world() {
     windlass::sim::check(|sim| {
         transfer(sim, 3, 10_000);
     })
-    .seeds(200)
+    .seeds(400)
     .faults(whole(Faults::hostile()))
     .run();
 }
