@@ -34,7 +34,7 @@ pub(crate) struct Core<S> {
     /// The protocol has ended, or the transport.
     is_over: bool,
     liveness: Liveness,
-    /// `recv` reads nothing until the output is written.
+    /// `recv` waits until the output is written: it reads nothing before, or the protocol is over.
     pub(crate) is_reader_blocked: bool,
 }
 
@@ -346,7 +346,10 @@ impl<S: Transport> Core<S> {
                     Poll::Pending => return self.poll_limits(context).map(Err),
                 },
                 Poll::Ready(Err(_)) => {}
-                Poll::Pending => return self.poll_limits(context).map(Err),
+                Poll::Pending => {
+                    self.is_reader_blocked = true;
+                    return self.poll_limits(context).map(Err);
+                }
             }
         }
         Poll::Ready(match self.engine.end() {

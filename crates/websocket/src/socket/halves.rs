@@ -1,7 +1,9 @@
 //! The two halves of a socket, for two tasks.
 //!
 //! A transport knows one waker for each direction, and a TLS stream may write when it is read. So
-//! the halves wait by one waker, which wakes both tasks, and a lock protects each single poll.
+//! the halves wait by one waker, which wakes both tasks, and a lock protects each single poll. A
+//! call that is ready ends the wait of an earlier one: a half that has written for the other wakes
+//! it.
 
 use std::{
     fmt,
@@ -122,17 +124,23 @@ impl<S: Transport> Joint<S> {
     ) -> Poll<Result<R, SendError>> {
         register(&self.tasks.writer, context);
         let (result, reader_goes_on) = self.with(|core, context| {
+            let before = (core.output.len(), core.output.has_work());
             let result = poll(core, context);
-            let is_drained = core.is_reader_blocked && core.output.is_empty();
-            core.is_reader_blocked &= !is_drained;
+            let wrote = core.is_reader_blocked && has_written(core, before);
+            core.is_reader_blocked &= !wrote;
             let failed = matches!(result, Poll::Ready(Err(SendError::Io(_))));
-            (result, is_drained || failed)
+            (result, wrote || failed)
         });
         if reader_goes_on {
             wake(&self.tasks.reader);
         }
         result
     }
+}
+
+/// Whether less waits than before, by its length and whether there was something to do.
+fn has_written<S>(core: &Core<S>, before: (usize, bool)) -> bool {
+    core.output.len() < before.0 || before.1 && !core.output.has_work()
 }
 
 pub(crate) fn split<S: Transport>(inbox: Inbox, core: Core<S>) -> (Reader<S>, Writer<S>) {
@@ -165,7 +173,7 @@ impl<S: Transport> Reader<S> {
         let Self { inbox, joint } = self;
         register(&joint.tasks.reader, context);
         let (result, writer_goes_on) = joint.with(|core, context| {
-            let before = core.output.len();
+            let before = (core.output.len(), core.output.has_work());
             inbox.set_pieces(core, pieces);
             let result = inbox.poll_next(core, context);
             if inbox.unsent_len() > 0 {
@@ -173,7 +181,7 @@ impl<S: Transport> Reader<S> {
                 inbox.queue_unsent(core);
             }
             let is_over = !matches!(result, Poll::Pending | Poll::Ready(Ok(true)));
-            (result, is_over || core.output.len() < before)
+            (result, is_over || has_written(core, before))
         });
         if writer_goes_on {
             wake(&joint.tasks.writer);

@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
+mod completing;
 mod messages;
 mod reconnecting;
 mod silence;

@@ -189,7 +189,7 @@ fn sessions(sim: &Sim, clients: u8, longest: u64) -> usize {
         let clients = plans.iter().map(|plan| {
             let (kernel, plan, config) = (kernel.clone(), Rc::clone(plan), config.clone());
             spawn(async move {
-                let (socket, path) = connect(&format!("/{}", plan.number), &config).await;
+                let (socket, path) = connect(&kernel, &format!("/{}", plan.number), &config).await;
                 (path, talk(kernel, socket, Rc::clone(&plan), CLIENT).await, plan)
             })
         });
@@ -227,6 +227,15 @@ fn sessions_are_whole_in_rough_weather() {
         .seeds(20)
         .faults(Faults::rough())
         .twice()
+        .run();
+}
+
+/// Each half writes what the other waits for, and the transport takes it late.
+#[test]
+fn halves_of_short_sessions_wake_each_other() {
+    windlass::sim::check(|sim| assert_eq!(sessions(sim, 2, 500), 2))
+        .seeds(100)
+        .faults(Faults::rough())
         .run();
 }
 

@@ -10,10 +10,13 @@ use windlass::sim::{Faults, Sim};
 use windlass_task::time::sleep;
 use windlass_websocket::{
     CloseCode,
-    client::{Backoff, Client, Overflow, WindlassTask},
+    client::{Backoff, Client, Overflow},
 };
 
-use crate::tools::{config, message, run_client, start_server};
+use crate::{
+    completing::Sockets,
+    tools::{briefly, config, message, run_client, start_server},
+};
 
 const MESSAGES: usize = 40;
 
@@ -22,13 +25,13 @@ const MESSAGES: usize = 40;
 struct Seen {
     /// The messages of each connection.
     received: RefCell<Vec<Vec<usize>>>,
-    /// How many connections the server has closed.
+    /// How many connections the server has closed or dropped.
     closed: Cell<usize>,
     /// How many connections were lost, as the client was told.
     lost: Cell<u64>,
 }
 
-/// A client sends numbered messages to a server that closes its connections now and then.
+/// A client sends numbered messages to a server that ends its connections now and then.
 fn session(sim: &Sim) -> Rc<Seen> {
     let seen = Rc::<Seen>::default();
     let (kernel, of_server) = (sim.kernel().clone(), Rc::clone(&seen));
@@ -47,7 +50,9 @@ fn session(sim: &Sim) -> Rc<Seen> {
                 seen.received.borrow_mut()[connection].push(place);
             }
             seen.closed.set(seen.closed.get() + 1);
-            let _ = socket.close(CloseCode::GOING_AWAY, "enough").await;
+            if kernel.choose(2) == 0 {
+                let _ = socket.close(CloseCode::GOING_AWAY, "enough").await;
+            }
         }
     });
     let (kernel, of_client) = (sim.kernel().clone(), Rc::clone(&seen));
@@ -62,14 +67,16 @@ fn session(sim: &Sim) -> Rc<Seen> {
         };
         let mut socket = Client::new("ws://10.0.0.2/")
             .config(config())
-            .reconnecting_on(WindlassTask)
+            .reconnecting_on(Sockets(kernel.clone()))
             .before_attempt(hook)
             .queue(4, 1 << 20, Overflow::Wait)
             .backoff(backoff);
         for place in 0..MESSAGES {
             socket.send(message((0, 0), place, place * 50)).await.unwrap();
-            if kernel.choose(4) == 0 {
-                sleep(Duration::from_nanos(kernel.choose(5_000_000))).await;
+            match kernel.choose(4) {
+                0 => sleep(Duration::from_nanos(kernel.choose(5_000_000))).await,
+                1 => assert!(briefly(&kernel, socket.recv()).await.is_none(), "it was told to end"),
+                _ => {}
             }
         }
         socket.flush().await.unwrap();

@@ -37,7 +37,7 @@ fn a_silent_peer_is_noticed_at_the_limit_of_time() {
             }
         });
         run_client(sim, async move {
-            let (mut socket, _) = connect("", &config()).await;
+            let (mut socket, _) = connect(&kernel, "", &config()).await;
             let quiet = spawn(async move {
                 let end = socket.recv().await.map(|found| assert!(found.is_none()));
                 (end, now())

@@ -11,18 +11,14 @@ use windlass::{
     Reactor,
     sim::{Kernel, Running, Sim},
 };
-use windlass_task::{
-    Executor,
-    net::{TcpListener, TcpStream},
-    spawn,
-    time::timeout,
-    yield_now,
-};
+use windlass_task::{Executor, net::TcpListener, spawn, time::timeout, yield_now};
 use windlass_testkit::faults;
 use windlass_websocket::{
     Answer, Config, FuturesIo, Message, Timed, WebSocket,
-    client::{Client, ClientSocket, TaskTimer, WindlassTask},
+    client::{Client, ClientSocket, TaskTimer},
 };
+
+use crate::completing::{Completing, Sockets};
 
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +26,10 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Within this time a session notices that its peer is gone.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) type ServerSocket = WebSocket<Timed<FuturesIo<TcpStream>, TaskTimer>>;
+/// Within this time a client has ended, also if its connections are lost again and again.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+pub(crate) type ServerSocket = WebSocket<Timed<Completing, TaskTimer>>;
 
 /// The system's random numbers would make a seed mean another run each time.
 pub(crate) fn config() -> Config {
@@ -96,18 +95,19 @@ pub(crate) fn start_server<F: Future<Output = ()> + 'static>(
     serve: impl Fn(ServerSocket, String) -> F + 'static,
 ) -> Rc<Sessions> {
     let (sessions, serve) = (Rc::<Sessions>::default(), Rc::new(serve));
-    let all = Rc::clone(&sessions);
+    let (all, kernel) = (Rc::clone(&sessions), sim.kernel().clone());
     executor(sim, 2).simulate(sim, async move {
         let listener = again(|| TcpListener::bind("10.0.0.2:80")).await;
         loop {
             let (stream, _) = again(|| listener.accept()).await;
-            let (serve, config) = (Rc::clone(&serve), config.clone());
+            let (serve, config, kernel) = (Rc::clone(&serve), config.clone(), kernel.clone());
             all.open.set(all.open.get() + 1);
             let session = Session(Rc::clone(&all));
             spawn(async move {
                 let _session = session;
                 let path = RefCell::default();
-                let stream = Timed::new(FuturesIo::new(stream), TaskTimer::new());
+                let stream =
+                    Timed::new(Completing::new(&kernel, FuturesIo::new(stream)), TaskTimer::new());
                 let accepting = WebSocket::accept_with(stream, &config, |request| {
                     path.replace(request.request().path().to_owned());
                     Answer::accept()
@@ -124,19 +124,25 @@ pub(crate) fn start_server<F: Future<Output = ()> + 'static>(
 
 /// A client at 10.0.0.3. The test ends with it.
 pub(crate) fn run_client(sim: &Sim, client: impl Future<Output = ()> + 'static) -> Running {
-    let running = executor(sim, 3).simulate(sim, client);
+    let running = executor(sim, 3).simulate(sim, async {
+        timeout(LONGEST, client).await.expect("the client waits, and nobody wakes it");
+    });
     sim.run_until(|| running.has_ended()).unwrap();
     running
 }
 
 /// Connects to a path of the server, with the number of the attempt appended, until it succeeds.
-pub(crate) async fn connect(path: &str, config: &Config) -> (ClientSocket<WindlassTask>, String) {
+pub(crate) async fn connect(
+    kernel: &Kernel,
+    path: &str,
+    config: &Config,
+) -> (ClientSocket<Sockets>, String) {
     let mut attempt = 0;
     loop {
         attempt += 1;
         let path = format!("{path}/{attempt}");
         let client = Client::new(&format!("ws://10.0.0.2{path}")).config(config.clone());
-        match client.connect_on(WindlassTask).await {
+        match client.connect_on(Sockets(kernel.clone())).await {
             Ok(socket) => return (socket, path),
             Err(_) => yield_now().await,
         }
