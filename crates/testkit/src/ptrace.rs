@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "fork(2) and ptrace(2)")]
 
-use std::{fs, mem::MaybeUninit, ptr};
+use std::{fs, ptr};
 
 /// The exit status of a child that may not be traced.
 const UNTRACED: i32 = 77;
@@ -13,8 +13,32 @@ pub fn mark() {
     unsafe { libc::getppid() };
 }
 
+/// The request of ptrace(2), which the C libraries declare differently.
+#[cfg(target_env = "musl")]
+type Request = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+
+/// `PTRACE_GET_SYSCALL_INFO` and `PTRACE_SYSCALL_INFO_ENTRY` of `linux/ptrace.h`. The crate libc
+/// has them and their type for glibc only.
+const GET_SYSCALL_INFO: Request = 0x420e;
+const ENTRY: u8 = 1;
+
+/// The begin of `struct ptrace_syscall_info`. The kernel writes as much as there is room for.
+#[repr(C)]
+#[derive(Default)]
+struct SyscallInfo {
+    op: u8,
+    flags: [u8; 3],
+    arch: u32,
+    instruction_pointer: u64,
+    stack_pointer: u64,
+    /// The number of the call before it, and its result after it.
+    value: i64,
+}
+
 /// Calls ptrace(2) from the parent.
-fn ptrace(request: libc::c_uint, pid: i32, address: usize, data: *mut libc::c_void) -> i64 {
+fn ptrace(request: Request, pid: i32, address: usize, data: *mut libc::c_void) -> i64 {
     // SAFETY: the child is stopped, and the memory that the kernel writes to is valid throughout
     // the call.
     unsafe { libc::ptrace(request, pid, address, data) }
@@ -29,19 +53,10 @@ enum Stopped {
 }
 
 fn stop_of(pid: i32) -> Stopped {
-    let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
-    let size = size_of::<libc::ptrace_syscall_info>();
-    assert!(ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, info.as_mut_ptr().cast()) > 0);
-    // SAFETY: all bytes are initialised, with zeros or by the kernel. The type contains only
-    // integers, so every bit pattern is valid.
-    let info = unsafe { info.assume_init() };
-    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
-        // SAFETY: there are two kinds of stops, and the `op` field says that this is the other one.
-        return Stopped::Returns(unsafe { info.u.exit.sval });
-    }
-    // SAFETY: the kernel's `op` field says that this variant of the union is the valid one.
-    let number = unsafe { info.u.entry.nr };
-    Stopped::Enters(i64::try_from(number).expect("the number of a call"))
+    let mut info = SyscallInfo::default();
+    let written = ptrace(GET_SYSCALL_INFO, pid, size_of_val(&info), (&raw mut info).cast());
+    assert!(usize::try_from(written).is_ok_and(|written| written >= size_of_val(&info)));
+    if info.op == ENTRY { Stopped::Enters(info.value) } else { Stopped::Returns(info.value) }
 }
 
 /// A system call.

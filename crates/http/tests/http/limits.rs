@@ -85,6 +85,9 @@ fn a_limit_that_is_reached_often_is_logged_seldom(build: Build) {
     });
 }
 
+/// No descriptor is left.
+const EMFILE: i32 = 24;
+
 /// Accepts some connections, and has no descriptor for more.
 struct Short {
     listener: TcpListener,
@@ -97,7 +100,6 @@ impl HttpListener for Short {
     type Handshake = Ready<io::Result<Handshaken<TcpStream>>>;
 
     async fn accept(&mut self) -> io::Result<AcceptedConnection<Self::Handshake>> {
-        const EMFILE: i32 = 24;
         if self.left == 0 {
             self.failures.borrow_mut().push(now());
             return Err(io::Error::from_raw_os_error(EMFILE));
@@ -126,10 +128,9 @@ fn without_descriptors_the_end_of_a_connection_is_the_next_try(build: Build) {
         assert_eq!(failures.borrow().len(), 9);
         let lines = log.lines();
         assert_eq!(lines.len(), 9, "{lines:?}");
-        assert!(
-            lines[0].starts_with("cannot accept connections: Too many open files"),
-            "{lines:?}"
-        );
+        // The C libraries have texts of their own.
+        let why = io::Error::from_raw_os_error(EMFILE);
+        assert!(lines[0].starts_with(&format!("cannot accept connections: {why}")), "{lines:?}");
         assert!(lines[0].ends_with("; next try in 10ms"), "{lines:?}");
         for stream in streams {
             let (before, begin) = (failures.borrow().len(), now());
@@ -276,7 +277,7 @@ fn requests_may_take_longer_than_their_heads(build: Build) {
 }
 
 /// Of the listener below.
-const NOT_A_SOCKET: &str = "Socket operation on non-socket";
+const ENOTSOCK: i32 = 88;
 
 /// A listener that cannot be used any more.
 struct Broken;
@@ -286,7 +287,6 @@ impl HttpListener for Broken {
     type Handshake = Ready<io::Result<Handshaken<TcpStream>>>;
 
     async fn accept(&mut self) -> io::Result<AcceptedConnection<Self::Handshake>> {
-        const ENOTSOCK: i32 = 88;
         Err(io::Error::from_raw_os_error(ENOTSOCK))
     }
 }
@@ -294,7 +294,8 @@ impl HttpListener for Broken {
 fn a_broken_listener_ends_the_server(build: Build) {
     run(build, async {
         let error = HttpServer::new().serve(Broken, service_fn(answer)).await.unwrap_err();
-        assert!(error.to_string().starts_with(NOT_A_SOCKET), "{error}");
+        let why = io::Error::from_raw_os_error(ENOTSOCK).to_string();
+        assert!(error.to_string().starts_with(&why), "{error}");
     });
 }
 

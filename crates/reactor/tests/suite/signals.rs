@@ -3,11 +3,13 @@
 
 use std::{cell::Cell, io, mem::MaybeUninit, ptr, rc::Rc, sync::mpsc, thread};
 
+use rustix::thread::gettid;
 use windlass::{Event, Group, Reactor, ReceivedSignals, Signal, SignalSet, Turn, interest};
 
 use crate::{
     Build,
     bed::{Log, NOW, in_own_process, run_dry},
+    waits::signal_thread,
 };
 
 /// Sends a signal to this thread.
@@ -98,12 +100,8 @@ fn a_signal_from_another_thread_ends_the_wait(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     watch(&mut reactor, SignalSet::new([Signal::USR1]).unwrap(), &log);
-    // SAFETY: the call has no preconditions.
-    let this = unsafe { libc::pthread_self() };
-    let sender = thread::spawn(move || {
-        // SAFETY: the target thread is alive, because it joins this one.
-        assert_eq!(unsafe { libc::pthread_kill(this, libc::SIGUSR1) }, 0);
-    });
+    let this = gettid();
+    let sender = thread::spawn(move || signal_thread(this, libc::SIGUSR1));
     assert_eq!(reactor.run_once(None).unwrap(), 1);
     sender.join().unwrap();
     assert_eq!(log.take(), [[Signal::USR1]]);
@@ -118,7 +116,7 @@ fn a_set_of_nothing_is_silent(build: Build) {
 }
 
 fn what_cannot_be_caught_is_refused_and_the_mask_stays(_: Build) {
-    for raw in [libc::SIGKILL, libc::SIGSTOP, 32, 33] {
+    for raw in [libc::SIGKILL, libc::SIGSTOP, 32, 33, libc::SIGRTMIN() - 1] {
         let signal = Signal::from_raw(raw).unwrap();
         let error = SignalSet::new([Signal::USR1, signal]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{signal:?}");

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::thread::{Pid, gettid};
+
 use crate::{
     Build,
     bed::{Log, NOW, idle, noting, ready, sendable},
@@ -180,11 +182,19 @@ fn interrupt_on(signal: i32) {
     assert_eq!(outcome, 0);
 }
 
+/// Sends a signal to a thread of this process. It takes the kernel's number of the thread, because
+/// the type `pthread_t` of musl is a pointer, which is not `Send`.
+pub(crate) fn signal_thread(thread: Pid, signal: i32) {
+    let thread = thread.as_raw_nonzero().get();
+    // SAFETY: the call takes numbers only.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) };
+    assert_eq!(sent, 0);
+}
+
 /// Sends a signal to a thread repeatedly until told to stop.
-fn pester(signal: i32, enough: &AtomicBool, thread: libc::pthread_t) {
+fn pester(signal: i32, enough: &AtomicBool, thread: Pid) {
     while !enough.load(Ordering::Acquire) {
-        // SAFETY: the thread is alive, because it joins this one before it ends.
-        unsafe { libc::pthread_kill(thread, signal) };
+        signal_thread(thread, signal);
         thread::yield_now();
     }
 }
@@ -192,8 +202,7 @@ fn pester(signal: i32, enough: &AtomicBool, thread: libc::pthread_t) {
 /// Runs a closure on this thread while signals interrupt it.
 pub(crate) fn interrupted(run: impl FnOnce()) {
     interrupt_on(libc::SIGURG);
-    // SAFETY: the call has no preconditions.
-    let this = unsafe { libc::pthread_self() };
+    let this = gettid();
     let enough = Arc::new(AtomicBool::new(false));
     let told = enough.clone();
     let pesterer = thread::spawn(move || pester(libc::SIGURG, &told, this));
@@ -208,8 +217,7 @@ fn interrupts_neither_end_nor_stretch_a_wait(build: Build) {
     interrupt_on(libc::SIGURG);
     let mut reactor = build().build().unwrap();
     noting(&mut reactor, &idle(), &Log::new(), ());
-    // SAFETY: the call has no preconditions.
-    let this = unsafe { libc::pthread_self() };
+    let this = gettid();
     let enough = Arc::new(AtomicBool::new(false));
     let told = enough.clone();
     let pesterer = thread::spawn(move || pester(libc::SIGURG, &told, this));
