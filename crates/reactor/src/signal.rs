@@ -203,16 +203,18 @@ impl SignalSet {
     /// # Errors
     /// On error the mask is unchanged.
     ///
-    /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and the two
-    ///   that the C library reserves (32 and 33).
+    /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and those that
+    ///   the C library reserves: 32 and 33, and with musl 34.
     /// - The errors of signalfd(2): `EMFILE`, `ENFILE` or `ENOMEM`, if the process or the system
     ///   has no descriptor or memory left.
     #[doc(alias("signalfd", "pthread_sigmask", "sigprocmask"))]
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let ReceivedSignals(signals) = signals.into_iter().collect();
-        let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
-        if uncatchable
+        // No set of signals of the C library contains what it reserves.
+        let reserved = 32..libc::SIGRTMIN();
+        if [libc::SIGKILL, libc::SIGSTOP]
             .into_iter()
+            .chain(reserved)
             .filter_map(Signal::from_raw)
             .any(|signal| signals & signal.bit() != 0)
         {
@@ -415,11 +417,12 @@ fn discard_pending(signals: u64) -> (u64, bool) {
 /// Changes the thread's mask and returns the previous one.
 fn change_mask(how: i32, signals: u64) -> u64 {
     let set = kernel_set(signals);
-    let mut before = MaybeUninit::uninit();
+    // The C library writes as many bits as the kernel has, which is an eighth of the set.
+    let mut before = MaybeUninit::zeroed();
     // SAFETY: the set is initialised, and `before` has room for a set.
     let outcome = unsafe { libc::pthread_sigmask(how, &raw const set, before.as_mut_ptr()) };
     assert_eq!(outcome, 0, "pthread_sigmask(3) fails for a wrong `how` alone");
-    // SAFETY: the call has succeeded, so it has written the mask.
+    // SAFETY: the call has succeeded, so it has written the mask. The rest are zeros.
     let before = unsafe { before.assume_init() };
     (1..=64)
         .map(Signal)
@@ -433,10 +436,10 @@ fn is_member(set: &libc::sigset_t, signal: Signal) -> bool {
 }
 
 fn kernel_set(signals: u64) -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
+    let mut set = MaybeUninit::zeroed();
     // SAFETY: `set` has room for a set.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: sigemptyset(3) has initialised it.
+    // SAFETY: all bytes are zeros, of which sigemptyset(3) may have written an eighth alone.
     let mut set = unsafe { set.assume_init() };
     for signal in ReceivedSignals(signals).iter() {
         // SAFETY: the set is initialised, and the number is a valid signal number.

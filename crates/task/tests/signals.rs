@@ -236,7 +236,7 @@ fn ctrl_c_waits_for_one(build: Build) {
 
 fn signals_that_cannot_be_caught_are_an_error(build: Build) {
     run(build, async {
-        for number in [9, 19, 32, 33] {
+        for number in [9, 19, 32, 33, libc::SIGRTMIN() - 1] {
             let signals = [Signal::USR1, Signal::from_raw(number).unwrap()];
             let error = Signals::new(signals).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

@@ -103,8 +103,8 @@ impl Signals {
     /// Nothing has changed then, but signals of the list that came during the call are told to
     /// other listeners alone.
     ///
-    /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and the two
-    ///   that the C library reserves (32 and 33).
+    /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and those that
+    ///   the C library reserves: 32 and 33, and with musl 34.
     /// - The errors of signalfd(2): `EMFILE`, `ENFILE` or `ENOMEM`.
     /// - The errors of a registration ([`AddReason`](windlass::AddReason)). Where there is no turn,
     ///   they are those of [`recv`](Self::recv).
