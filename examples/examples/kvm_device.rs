@@ -121,7 +121,7 @@ mod devices {
             }
             if self.kicks == PAUSE_AT {
                 let (group, _) = self.keys.expect("set when it was registered");
-                turn.pause_group(group).expect("it is registered, and has no streams");
+                turn.pause_group(group).expect("it is registered");
                 self.paused = Some(0);
                 self.seen.pauses += 1;
             }

@@ -77,8 +77,8 @@ plain_error!(
         Self::NoBytes => "descriptors go with a byte, and there is none; send at least one",
         Self::NotUnix => "only a Unix socket takes descriptors",
         Self::Os(Errno::TOOMANYREFS) =>
-            "the peers have not received as many descriptors as RLIMIT_NOFILE; wait until they \
-             read, or raise the limit (ulimit -n)",
+            "more descriptors are on their way than RLIMIT_NOFILE allows; wait until the peers \
+             receive them, or raise the limit (ulimit -n)",
         Self::Os(_) => "cannot send descriptors",
     },
     match e {

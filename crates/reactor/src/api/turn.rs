@@ -235,9 +235,9 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// - Descriptors that are ready do not wake the loop: the kernel does not watch them meanwhile.
     ///   So a pause and a resume take one system call for each descriptor.
     /// - Members may be added, changed, kicked, reset and deleted meanwhile, and so may the group.
-    ///   What is added is paused too. A one-shot member that has fired stays disabled.
-    /// - A stream is called for nothing meanwhile, not even its end. What it receives waits in the
-    ///   kernel, and on a ring the little that was received before. Its output is written as far as
+    ///   New members are paused too. A one-shot member that has fired stays disabled.
+    /// - A stream is called for nothing meanwhile, not even its end. Its input waits in the kernel.
+    ///   Input that a ring has received already is kept in memory. Its output is written as far as
     ///   the socket accepts it. Its timeouts begin anew at the resume. A listener accepts nothing.
     /// - Pausing a paused group has no effect. Its state may be [borrowed](Self::with_group).
     ///

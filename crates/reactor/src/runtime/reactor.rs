@@ -267,7 +267,7 @@ impl Reactor {
     /// See [`Turn::pause_group`].
     ///
     /// # Errors
-    /// The reasons of [`Turn::pause_group`].
+    /// [`NotFound`] if the group no longer exists.
     pub fn pause_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.pause_group_erased(group.key())
     }

@@ -3,7 +3,7 @@
 //! 1. A paused cell calls no driver (`kernel/pause.rs`). So no callback comes before the resume,
 //!    which calls the driver.
 //! 2. A socket is not watched, and a receive of a ring ends. The driver asks for both again.
-//! 3. What a ring has received before is kept, as the input of a stream that does not read.
+//! 3. Input that a ring has received before is kept, as that of a stream that does not read.
 //! 4. A driver whose callback has paused its own stream makes no further one.
 //! 5. Output is written as far as the socket accepts it. The rest waits for the resume.
 //! 6. Timeouts begin anew with the resume.

@@ -1,5 +1,5 @@
-//! What a process still sends when its programs have ended. A real one waits for that in the
-//! destructor of a program, where a program of a simulation cannot wait.
+//! Output that a process still sends when its programs have ended. A real process waits for that in
+//! the destructor of a program, where a program of a simulation cannot wait.
 
 use std::time::Duration;
 

@@ -155,6 +155,15 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn each_error_names_the_proxy_header() {
+        use ProxyHeaderError::{Malformed, Missing, TooLong};
+        // By these words `windlass serve` finds the option that its log names.
+        for error in [Missing, Malformed, TooLong] {
+            assert!(error.to_string().contains("PROXY header"), "{error}");
+        }
+    }
+
     fn client(text: &str) -> StatedClient {
         StatedClient::Address(text.parse().unwrap())
     }

@@ -358,7 +358,13 @@ impl SimRing {
                     if !is_multishot || self.has_no_room() {
                         return self.end(number, result(count), flags);
                     }
-                    self.post(user_data, result(count), flags | CQE_F_MORE);
+                    let flags = flags | CQE_F_MORE;
+                    // Not `post`: whether it overflows is decided already.
+                    self.completions.push_back(Completion {
+                        user_data,
+                        result: result(count),
+                        flags,
+                    });
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
