@@ -29,6 +29,9 @@ const TARGETS: &[&str] = &[
     WASM,
 ];
 
+/// The targets of Linux on which the crates of the reactor compile, besides that of this machine.
+const LINUX: &[&str] = &["x86_64-unknown-linux-musl", "aarch64-unknown-linux-gnu"];
+
 /// It has no sockets, so async-io and clients by URL do not compile.
 const WASM: &str = "wasm32-unknown-unknown";
 
@@ -224,21 +227,27 @@ fn no_std() -> Stage {
 }
 
 /// Checks `windlass-ws` and `windlass-websocket` for [`TARGETS`]: without features, with
-/// compression, and with everything that compiles there. A target that is not installed is left
-/// out, with the reason.
+/// compression, and with everything that compiles there. Checks the crates of the reactor without
+/// code in C for [`LINUX`]. A target that is not installed is left out, with the reason.
 fn targets() -> Stage {
     let check = |targets: &[&str], features: &[&str]| {
         let check = ["check", "-p", "windlass-ws", "-p", "windlass-websocket", "--lib"];
         let check = Cmd::cargo(check).args(features.iter().copied());
         targets.iter().fold(check, |check, target| check.args(["--target", *target]))
     };
-    let (mut there, mut missing) = (Vec::new(), Vec::new());
-    for target in TARGETS {
-        match toolchain::need_target(target) {
-            Ok(()) => there.push(*target),
-            Err(reason) => missing.push((*target, reason)),
-        }
-    }
+    let mut missing = Vec::new();
+    let mut installed = |targets: &[&'static str]| -> Vec<&'static str> {
+        let mut there = targets.to_vec();
+        there.retain(|target| match toolchain::need_target(target) {
+            Ok(()) => true,
+            Err(reason) => {
+                missing.push((*target, reason));
+                false
+            }
+        });
+        there
+    };
+    let (mut there, linux) = (installed(TARGETS), installed(LINUX));
     if there.is_empty() {
         return Stage::skip("targets", "no target of another system is installed");
     }
@@ -259,6 +268,11 @@ fn targets() -> Stage {
     there.retain(|target| *target != WASM);
     if !there.is_empty() {
         commands.push(check(&there, WITHOUT_CRYPTOGRAPHY));
+    }
+    if !linux.is_empty() {
+        let crates = "check --lib -p windlass-task -p windlass-server -p windlass-event-manager";
+        let check = Cmd::cargo(crates.split(' '));
+        commands.push(linux.iter().fold(check, |check, target| check.args(["--target", target])));
     }
     missing.into_iter().fold(Stage::commands("targets", commands), |stage, (target, reason)| {
         stage.leaving_out(target, reason)

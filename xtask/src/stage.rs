@@ -320,7 +320,7 @@ impl Report {
         }
         for ended in &self.ended {
             for LeftOut { part, reason } in ended.tally.left_out() {
-                println!("  skipped in {}: everything on {part}: {reason}", ended.name);
+                println!("  skipped in {}: {part}: {reason}", ended.name);
             }
             for skipped in skipped(ended.tally.ignored()) {
                 println!("  skipped in {}: {skipped}", ended.name);

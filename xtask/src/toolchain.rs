@@ -45,6 +45,13 @@ pub(crate) fn need_program(name: &str) -> Result<(), String> {
     output(name, &["--version"]).map(|_| ()).map_err(missing)
 }
 
+/// Checks that the program `name` of this Debian package is there. The error is the reason for a
+/// skip.
+pub(crate) fn need_installed(name: &str, package: &str) -> Result<(), String> {
+    let missing = |_| format!("{name} is missing: apt-get install {package}");
+    output(name, &["--version"]).map(|_| ()).map_err(missing)
+}
+
 /// Checks that cargo reaches the registry, by what it says about a crate there. The error is the
 /// reason for a skip.
 pub(crate) fn need_registry(name: &str) -> Result<(), String> {
@@ -123,6 +130,13 @@ mod tests {
         assert_eq!(need_program("cargo"), Ok(()));
         let reason = need_program("no-such-thing").expect_err("there is none");
         assert_eq!(reason, "no-such-thing is missing: cargo install --locked no-such-thing");
+    }
+
+    #[test]
+    fn a_missing_package_is_reported_with_its_install_command() {
+        assert_eq!(need_installed("cargo", "cargo"), Ok(()));
+        let reason = need_installed("no-such-thing", "nothing").expect_err("there is none");
+        assert_eq!(reason, "no-such-thing is missing: apt-get install nothing");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod simulator;
 mod smoke;
 mod stages;
 mod suites;
+mod targets;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +134,8 @@ mod tests {
                 &"planted",
                 &"book",
                 &"coverage",
+                &"musl",
+                &"aarch64",
                 &"bench-whole",
                 &"asan-whole",
                 &"miri-long"

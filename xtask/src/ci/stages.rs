@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 
 use super::conformance::{autobahn, clients};
-use super::{backends, compat, readme, simulator, smoke};
+use super::{backends, compat, readme, simulator, smoke, targets};
 use crate::check;
 use crate::command::Cmd;
 use crate::counts;
@@ -119,6 +119,8 @@ pub(super) const LONG: &[&str] = &[
     "coverage",
     patched::STAGE,
     planted::STAGE,
+    targets::MUSL_STAGE,
+    targets::AARCH64_STAGE,
 ];
 
 /// Stages that are a part of a long stage. `--full` leaves them out.
@@ -171,6 +173,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(aws_lc());
     stages.extend([patched::stage(root), planted::stage(root)]);
     stages.extend([book(root), coverage(root)]);
+    stages.extend([targets::musl(&packages), targets::aarch64(&packages)]);
     // The stage `counts` builds windlass with fat LTO, and `bench-whole` all programs.
     stages.push(smoke::bench("bench", &["--peer", "mio", "--no-lto"], root));
     stages.push(smoke::bench("bench-whole", &[], root));
@@ -238,13 +241,13 @@ fn test_programs(package: &Package) -> impl Iterator<Item = String> {
 
 /// `command` for these packages. One call serves all of them. Otherwise the features of shared
 /// dependencies would differ, and most libraries would be compiled once for each package.
-fn of(packages: &[&Package], command: Cmd) -> Cmd {
+pub(super) fn of(packages: &[&Package], command: Cmd) -> Cmd {
     packages.iter().fold(command, |command, package| command.args(["-p", &package.name]))
 }
 
 /// `command` for the libraries and test programs of these packages, except programs that pin the
 /// compiler's messages.
-fn tests_of(packages: &[&Package], command: Cmd) -> Cmd {
+pub(super) fn tests_of(packages: &[&Package], command: Cmd) -> Cmd {
     let targets: BTreeSet<String> =
         packages.iter().flat_map(|package| test_programs(package)).collect();
     let command = of(packages, command).args(["--no-fail-fast", "--lib"]);
@@ -285,7 +288,7 @@ fn asan_whole(packages: &[Package]) -> Stage {
 }
 
 /// The packages with these names, in the order of the workspace.
-fn select<'a>(packages: &'a [Package], names: &[&[&str]]) -> Vec<&'a Package> {
+pub(super) fn select<'a>(packages: &'a [Package], names: &[&[&str]]) -> Vec<&'a Package> {
     let is_wanted = |package: &&Package| names.iter().any(|names| names.contains(&&*package.name));
     packages.iter().filter(is_wanted).collect()
 }
