@@ -6,6 +6,8 @@
 //! 3. A replayed choice is the recorded number, cut to the bound; after the end of the list it is
 //!    zero. So every list can be replayed, also one that was shortened.
 //! 4. A choice without an alternative takes no number.
+//! 5. Distinct numbers are those of a counter, hashed. Only its beginning is a choice, and
+//!    shrinking does not touch it: what was different stays different.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -22,13 +24,15 @@ pub(crate) enum Track {
     Fault,
     /// The choices of the test.
     Workload,
+    /// The beginning of the distinct numbers.
+    Identity,
 }
 
 /// The number of tracks.
-pub(crate) const TRACKS: usize = 4;
+pub(crate) const TRACKS: usize = 5;
 
 /// Their names in a [`Case`], in the order of [`Track`].
-const NAMES: [&str; TRACKS] = ["schedule", "time", "fault", "workload"];
+const NAMES: [&str; TRACKS] = ["schedule", "time", "fault", "workload", "identity"];
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): a counter, hashed.
 #[derive(Clone, Debug)]
@@ -102,6 +106,7 @@ impl Generator {
 #[derive(Debug)]
 pub(crate) struct Choices {
     generators: [Generator; TRACKS],
+    distinct: Option<SplitMix>,
 }
 
 impl Choices {
@@ -111,7 +116,7 @@ impl Choices {
             source: Source::Seed(SplitMix(mix(seed) ^ mix(track as u64 + 1))),
             recorded: None,
         };
-        Self { generators: std::array::from_fn(generator) }
+        Self { generators: std::array::from_fn(generator), distinct: None }
     }
 
     /// Choices from a recorded list.
@@ -120,7 +125,7 @@ impl Choices {
             source: Source::List { values: case.tracks[track].clone(), next: 0 },
             recorded: None,
         };
-        Self { generators: std::array::from_fn(generator) }
+        Self { generators: std::array::from_fn(generator), distinct: None }
     }
 
     /// Records all choices from now on.
@@ -139,6 +144,14 @@ impl Choices {
     #[inline]
     pub(crate) fn below(&mut self, track: Track, bound: u64) -> u64 {
         if bound <= 1 { 0 } else { self.generators[track as usize].below(bound) }
+    }
+
+    /// A number that differs from all others of these choices.
+    pub(crate) fn distinct(&mut self) -> u64 {
+        if self.distinct.is_none() {
+            self.distinct = Some(SplitMix(self.below(Track::Identity, u64::MAX)));
+        }
+        self.distinct.as_mut().map_or(0, SplitMix::next)
     }
 
     /// True with a probability in millionths.
@@ -280,6 +293,20 @@ mod tests {
     fn an_empty_list_makes_the_simplest_choices() {
         let mut choices = Choices::from_case(&Case::default());
         assert!(draw(&mut choices).iter().all(|value| *value == 0));
+    }
+
+    #[test]
+    fn distinct_numbers_are_those_of_the_seed_and_differ_without_one() {
+        let draw = |choices: &mut Choices| [(); 3].map(|()| choices.distinct());
+        let mut first = Choices::from_seed(3);
+        first.record();
+        let drawn = draw(&mut first);
+        assert_ne!(drawn, draw(&mut Choices::from_seed(4)));
+        let case = Case { tracks: first.recorded() };
+        let read: Case = case.to_string().parse().expect("a case");
+        assert_eq!(draw(&mut Choices::from_case(&read)), drawn);
+        let [one, two, three] = draw(&mut Choices::from_case(&Case::default()));
+        assert!(one != two && two != three && three != one);
     }
 
     #[test]

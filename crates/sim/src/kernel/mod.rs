@@ -212,6 +212,13 @@ impl Kernel {
         self.state().choices.below(Track::Workload, below)
     }
 
+    /// A number that no other call returns, by the seed: an identity, or a secret. Shrinking leaves
+    /// it alone.
+    #[must_use]
+    pub fn distinct(&self) -> u64 {
+        self.state().choices.distinct()
+    }
+
     /// True with a probability in millionths, by the seed.
     #[must_use]
     pub fn chance(&self, ppm: u32) -> bool {
