@@ -1,5 +1,5 @@
 /* Writes a seccomp filter, as BPF, to the standard output: the calls of a reactor on uring,
-   x86_64. The arguments name the parts: reactor, connections, napi, signals, serve.
+   x86_64. The arguments name the parts: reactor, connections, napi, signals, serve, admin, reload.
    `cargo xtask syscalls` writes this file. Compile it with -lseccomp. */
 
 #include <seccomp.h>
@@ -82,9 +82,28 @@ static const int signals[] = {
     __NR_SCMP_ERROR,
 };
 
-/* For `windlass serve` without `--admin`, a reload and a hand-over, which open files. */
+/* For `windlass serve`, but for a hand-over, which passes sockets. */
 static const int serve[] = {
     SCMP_SYS(pread64),
+    SCMP_SYS(rt_sigtimedwait),
+    __NR_SCMP_ERROR,
+};
+
+/* For an admin listener of `windlass-server`, as `windlass serve --admin` has one. */
+static const int admin[] = {
+    SCMP_SYS(getdents64),
+    SCMP_SYS(newfstatat),
+    SCMP_SYS(openat),
+    SCMP_SYS(prlimit64),
+    SCMP_SYS(statx),
+    __NR_SCMP_ERROR,
+};
+
+/* For a reload of `windlass serve` by SIGHUP. */
+static const int reload[] = {
+    SCMP_SYS(openat),
+    SCMP_SYS(prlimit64),
+    SCMP_SYS(statx),
     __NR_SCMP_ERROR,
 };
 
@@ -94,6 +113,8 @@ static const struct part parts[] = {
     {"napi", napi},
     {"signals", signals},
     {"serve", serve},
+    {"admin", admin},
+    {"reload", reload},
 };
 
 int main(int argc, char **argv) {

@@ -6,6 +6,8 @@
 #![deny(unsafe_code)]
 
 mod backend;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod confined;
 mod load;
 mod nofile;
 mod page;

@@ -1,28 +1,23 @@
 //! Runs a reactor, and a server, under the filters of `docs/syscalls`. After start-up they need no
 //! other calls.
-//!
-//! A violation kills the process (`SECCOMP_RET_KILL_PROCESS`, seccomp(2)), so the test cannot miss
-//! one.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-use windlass_testkit::rings;
+use windlass_testkit::{rings, seccomp};
 
 use std::{
-    fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
     panic::{AssertUnwindSafe, catch_unwind},
-    process::{Command, ExitStatus, Stdio},
+    process::ExitStatus,
     sync::mpsc,
     thread,
     time::Duration,
 };
 
 use rustix::event::{EventfdFlags, eventfd};
-use seccompiler::{TargetArch, apply_filter_all_threads, compile_from_json};
-use serde_json::Value;
+use seccompiler::{TargetArch, compile_from_json};
 use windlass::{
     Backend, Event, Key, Reactor, Turn, interest,
     stream::{Connector, DisconnectReason, Input, Listener, Stream, StreamHandler},
@@ -32,38 +27,14 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-/// The environment variable of the process that runs the server.
-const CHILD: &str = "WINDLASS_SECCOMP_CHILD";
-
-/// The list for a backend and a processor (`cargo xtask syscalls`).
-fn list(backend: &str, processor: &str) -> Value {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/syscalls");
-    let path = format!("{folder}/{backend}.{processor}.json");
-    serde_json::from_str(&fs::read_to_string(path).expect("a list")).expect("JSON")
-}
-
-/// Puts all threads of the process under the filter of the part `reactor` and more parts, without a
-/// call.
+/// Puts the process under the filter of the part `reactor` and more parts, without a call.
 fn confine(backend: Backend, more: &[&str], forbidden: Option<&str>) {
     let name = match backend {
         Backend::Epoll => "epoll",
         Backend::Poll => "poll",
         _ => "uring",
     };
-    let mut list = list(name, "x86_64");
-    let more: Vec<Value> = more
-        .iter()
-        .flat_map(|part| list[part]["filter"].as_array().expect("calls").clone())
-        .collect();
-    let calls = list["reactor"]["filter"].as_array_mut().expect("calls");
-    calls.extend(more);
-    if let Some(forbidden) = forbidden {
-        let before = calls.len();
-        calls.retain(|call| call["syscall"] != forbidden);
-        assert_eq!(calls.len(), before - 1, "{forbidden} is in the list once");
-    }
-    let filters = compile_from_json(list.to_string().as_bytes(), TargetArch::x86_64);
-    apply_filter_all_threads(&filters.expect("a filter")["reactor"]).expect("it is put in force");
+    seccomp::confine(name, &[&["reactor"], more].concat(), forbidden);
 }
 
 struct Echo;
@@ -226,31 +197,15 @@ fn run(
     confined: impl FnOnce(),
     talk: impl FnOnce(&str) -> std::io::Result<()>,
 ) -> Option<(bool, ExitStatus)> {
-    if std::env::var_os(CHILD).is_some() {
+    if seccomp::is_to_be_confined() {
         confined();
         return None;
     }
-    let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(CHILD, "1")
-        // It would open files.
-        .env("RUST_BACKTRACE", "0")
-        // AddressSanitizer searches for leaks at the end of a process, with calls that no server
-        // makes.
-        .env("ASAN_OPTIONS", "detect_leaks=0")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        // A panic of a handler is printed there. It is shown if this test fails.
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let output = BufReader::new(child.stdout.take().expect("piped"));
-    let mut lines = output.lines().map_while(Result::ok);
-    let address =
-        lines.by_ref().find_map(|line| line.strip_prefix("listening on ").map(str::to_owned));
+    let (mut child, mut output) = seccomp::start(test);
+    let address = seccomp::line_after(&mut output, "listening on ");
     let talked = address.is_some_and(|address| talk(&address).is_ok());
     drop(child.stdin.take());
-    let rest: Vec<String> = lines.collect();
+    let rest: Vec<String> = output.lines().map_while(Result::ok).collect();
     let end = child.wait_with_output().expect("it is ours");
     println!("{}: {rest:?}\n{}", end.status, String::from_utf8_lossy(&end.stderr));
     Some((talked, end.status))
@@ -296,7 +251,7 @@ fn each_list_is_a_filter() {
     for backend in ["epoll", "uring", "poll"] {
         let processors = [("x86_64", TargetArch::x86_64), ("aarch64", TargetArch::aarch64)];
         for (name, processor) in processors {
-            let list = list(backend, name).to_string();
+            let list = seccomp::list(backend, name).to_string();
             let filters = compile_from_json(list.as_bytes(), processor).expect("a filter");
             assert!(filters["reactor"].len() > 30, "{backend} on {name}");
         }

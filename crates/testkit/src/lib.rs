@@ -46,6 +46,9 @@ pub mod random;
 pub mod rings;
 #[cfg(feature = "reactor")]
 pub mod scenarios;
+#[cfg(all(feature = "seccomp", target_os = "linux", target_arch = "x86_64"))]
+pub mod seccomp;
+pub mod signals;
 #[cfg(feature = "reactor")]
 pub mod vsock;
 pub mod waiting;

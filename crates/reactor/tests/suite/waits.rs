@@ -182,13 +182,13 @@ fn interrupt_on(signal: i32) {
     assert_eq!(outcome, 0);
 }
 
-/// Sends a signal to a thread of this process. It takes the kernel's number of the thread, because
-/// the type `pthread_t` of musl is a pointer, which is not `Send`.
+/// Sends a signal to a thread of this process.
 pub(crate) fn signal_thread(thread: Pid, signal: i32) {
-    let thread = thread.as_raw_nonzero().get();
-    // SAFETY: the call takes numbers only.
-    let sent = unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) };
-    assert_eq!(sent, 0);
+    windlass_testkit::signals::signal_thread(
+        std::process::id(),
+        thread.as_raw_nonzero().get(),
+        signal,
+    );
 }
 
 /// Sends a signal to a thread repeatedly until told to stop.
