@@ -256,15 +256,19 @@ impl Inbox {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), RecvError>> {
         let before = core.output.len() + self.unsent.len();
+        let must_wait = |inbox: &Self, core: &Core<S>| {
+            core.output.answers() + inbox.unsent.len() > core.config.settings().answers_max
+        };
+        let has_waited = must_wait(self, core);
         if self.poll_flush(core, context).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        if core.output.len() + self.unsent.len() < before {
+        if has_waited && core.output.len() + self.unsent.len() < before {
             // The peer reads. While nothing is read here, that is its only sign of life.
             core.note_read();
             core.note_message();
         }
-        if core.output.answers() + self.unsent.len() <= core.config.settings().answers_max {
+        if !must_wait(self, core) {
             return Poll::Ready(Ok(()));
         }
         core.is_reader_blocked = true;
