@@ -39,6 +39,9 @@ const RESULTS: &str = "WINDLASS_SIM_RESULTS";
 /// A directory for the traces of a failure.
 const TRACES: &str = "WINDLASS_SIM_TRACES";
 
+/// The time after which no run to shrink a failure begins.
+const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// Checks a property of what runs on a kernel: see [`Check`].
 pub fn check<P: Fn(&mut Kernel) + Sync>(property: P) -> Check<fn(&Kernel) -> Kernel, P> {
     Check::new(Kernel::clone, property)
@@ -68,7 +71,7 @@ where
     /// A check whose `factory` makes of a kernel what the property takes.
     ///
     /// By default: 1,000 seeds from 0, [`Faults::rough`], all processors, no limit of time, at most
-    /// 2,000 runs to shrink, and 10,000 entries of the trace.
+    /// 2,000 runs or a minute to shrink, and 10,000 entries of the trace.
     pub fn new(factory: F, property: P) -> Self {
         Self {
             factory,
@@ -114,7 +117,8 @@ where
         self
     }
 
-    /// The maximum of runs to shrink a failure. 0: it is not shrunk.
+    /// The maximum of runs to shrink a failure, which also ends after a minute. 0: it is not
+    /// shrunk.
     pub fn shrink_runs_max(mut self, shrink_runs_max: u64) -> Self {
         self.shrink_runs_max = shrink_runs_max;
         self
@@ -243,7 +247,7 @@ where
                 return failure(Some(seed), &panic, kernel.case(), 0, &kernel);
             }
         };
-        let shrunk = shrink(kernel.case(), self.shrink_runs_max, |case| {
+        let shrunk = shrink(kernel.case(), (self.shrink_runs_max, SHRINK_TIME_MAX), |case| {
             let kernel = Kernel::replay(case, self.faults.clone());
             kernel.record_choices();
             let is_same =

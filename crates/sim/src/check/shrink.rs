@@ -5,6 +5,9 @@
 //! 2. Fewer faults are better than fewer other choices, then smaller numbers, then shorter lists.
 //!    A candidate that is not better is dropped, so it ends.
 //! 3. Faults go first: without them the rest is simpler.
+//! 4. It ends after a number of runs or a time: a failing run may be a long one.
+
+use std::time::{Duration, Instant};
 
 use crate::choices::{Case, TRACKS, Track};
 
@@ -33,13 +36,15 @@ pub(super) struct Shrunk {
     pub(super) runs: u64,
 }
 
-/// Shrinks a failing run. `run` returns the choices of a run if it fails in the same way.
+/// Shrinks a failing run, in at most so many runs and, but for the last run, in this time. `run`
+/// returns the choices of a run if it fails in the same way.
 pub(super) fn shrink(
     case: Case,
-    runs_max: u64,
+    (runs_max, time_max): (u64, Duration),
     mut run: impl FnMut(&Case) -> Option<Case>,
 ) -> Shrunk {
-    let mut best = Best { case: trimmed(case), runs: 0, runs_max, run: &mut run };
+    let start = Instant::now();
+    let mut best = Best { case: trimmed(case), runs: 0, runs_max, start, time_max, run: &mut run };
     loop {
         let before = measure(&best.case);
         for track in ORDER {
@@ -62,12 +67,14 @@ struct Best<'r> {
     case: Case,
     runs: u64,
     runs_max: u64,
+    start: Instant,
+    time_max: Duration,
     run: &'r mut dyn FnMut(&Case) -> Option<Case>,
 }
 
 impl Best<'_> {
     fn is_spent(&self) -> bool {
-        self.runs >= self.runs_max
+        self.runs >= self.runs_max || self.start.elapsed() >= self.time_max
     }
 
     /// Runs a candidate, and keeps it if it fails and is better.
@@ -176,7 +183,7 @@ mod tests {
     #[test]
     fn only_the_choices_that_matter_are_left() {
         let first = case(&[1; 200], &[900; 100]);
-        let shrunk = shrink(first, 10_000, |case| {
+        let shrunk = shrink(first, (10_000, Duration::MAX), |case| {
             let fails = at(case, Track::Fault, 17) == 1
                 && at(case, Track::Fault, 103) == 1
                 && at(case, Track::Workload, 5) > 40;
@@ -190,7 +197,7 @@ mod tests {
     fn operations_before_the_one_that_matters_are_deleted() {
         let mut workload = vec![3; 50];
         workload[40] = 7;
-        let shrunk = shrink(case(&[], &workload), 10_000, |case| {
+        let shrunk = shrink(case(&[], &workload), (10_000, Duration::MAX), |case| {
             let has = case.tracks[Track::Workload as usize].contains(&7);
             has.then(|| case.clone())
         });
@@ -201,13 +208,19 @@ mod tests {
     fn identities_are_left_alone() {
         let mut first = case(&[1; 5], &[9; 5]);
         first.tracks[Track::Identity as usize] = vec![1 << 60];
-        let shrunk = shrink(first, 10_000, |case| Some(case.clone()));
+        let shrunk = shrink(first, (10_000, Duration::MAX), |case| Some(case.clone()));
         assert_eq!(shrunk.case.to_string(), format!("identity=0:{}", 1_u64 << 60));
     }
 
     #[test]
     fn the_number_of_runs_is_bounded() {
-        let shrunk = shrink(case(&[1; 1000], &[]), 10, |_| None);
+        let shrunk = shrink(case(&[1; 1000], &[]), (10, Duration::MAX), |_| None);
         assert_eq!((shrunk.runs, shrunk.case.faults()), (10, 1000));
+    }
+
+    #[test]
+    fn the_time_is_bounded() {
+        let shrunk = shrink(case(&[1; 1000], &[]), (10, Duration::ZERO), |_| None);
+        assert_eq!((shrunk.runs, shrunk.case.faults()), (0, 1000));
     }
 }
