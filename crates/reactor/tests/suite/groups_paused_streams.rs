@@ -1,6 +1,6 @@
 //! Groups with streams and listeners that are paused and resumed.
 
-use std::{net::TcpStream, os::fd::OwnedFd, time::Duration};
+use std::{net::TcpStream, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use windlass::{
     Group, GroupKey, Key, Reactor, Registered, Turn,
@@ -14,6 +14,7 @@ use crate::{
     Build,
     bed::{HandClock, Log, Slot, drain, idle, readable, ring, run_dry, slot},
     script::{self, quiet, tcp, turn, unix},
+    streams_tls_session::{CLOSE, DATA, HELLO, Sessions, contents, record},
 };
 
 const PLAIN: StreamOptions = StreamOptions::new();
@@ -340,6 +341,33 @@ fn an_event_that_was_fetched_is_told_once(build: Build) {
     }
 }
 
+/// Its handshake, a record in two parts, and its end.
+fn a_session_goes_on_after_the_resume(build: Build) {
+    for (ours, mut peer) in script::both_families() {
+        let mut reactor = build().build().unwrap();
+        let said: Said = Log::new();
+        let socket = PLAIN.with_fd(ours).with_tls(Arc::new(Sessions::Server));
+        let group = Group::new(said.clone()).stream(socket, Tell::default());
+        let group = group.register_into(&mut reactor).unwrap().group;
+        let messages = [record(DATA, b"one "), record(DATA, b"two")].concat();
+        let (first, rest) = messages.split_at(messages.len() - 2);
+        let (hello, end) = (record(HELLO, b""), record(CLOSE, b""));
+        for (bytes, expected) in [(&*hello, "open"), (first, "one "), (rest, "two"), (&*end, "end")]
+        {
+            reactor.pause_group(group).unwrap();
+            peer.write(bytes);
+            quiet(&mut reactor);
+            assert_eq!(said.len(), 0, "before {expected}");
+            reactor.resume_group(group).unwrap();
+            while said.len() == 0 {
+                turn(&mut reactor);
+            }
+            assert_eq!(said.take(), [expected]);
+        }
+        assert_eq!(contents(&peer.read_all()), [(HELLO, vec![])]);
+    }
+}
+
 scenarios! {
     input_and_its_end_come_after_the_resume,
     a_paused_stream_holds_no_more_than_was_received_before,
@@ -349,4 +377,5 @@ scenarios! {
     a_paused_stream_is_released_with_what_it_has_received,
     a_paused_listener_accepts_nothing_and_what_joins_is_paused,
     an_event_that_was_fetched_is_told_once,
+    a_session_goes_on_after_the_resume,
 }
