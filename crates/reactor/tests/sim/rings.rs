@@ -85,10 +85,8 @@ impl StreamHandler for Opened {
 
 /// The sockets take a part of each send of a turn. The rest is in completions, and the queue has
 /// room for few of them: the others must be fetched before the sends are forgotten.
-#[test]
-fn parts_of_sends_whose_completions_overflow_are_not_lost() {
+fn parts_of_sends(sim: &Sim) {
     const PEERS: usize = 30;
-    let sim = Sim::new(1, Faults { buffer_min: 1000, buffer_max: 1000, ..Faults::calm() });
     sim.set_ring(true);
     let mut server = sim.builder().ring_entries(64, 4).build().unwrap();
     let opened: Rc<RefCell<Vec<Key>>> = Rc::default();
@@ -117,4 +115,12 @@ fn parts_of_sends_whose_completions_overflow_are_not_lost() {
         peer.read_exact(&mut received).unwrap();
         assert_eq!(received, bytes);
     }
+}
+
+#[test]
+fn parts_of_sends_whose_completions_overflow_are_not_lost() {
+    windlass::sim::check(|sim| parts_of_sends(sim))
+        .seeds(10)
+        .faults(Faults { buffer_min: 1000, buffer_max: 1000, ..Faults::calm() })
+        .run();
 }
