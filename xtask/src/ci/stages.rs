@@ -388,12 +388,14 @@ fn coverage(root: &Path) -> Stage {
     }
     let file = repository::target(root).join("coverage.json");
     let report = ["llvm-cov", "report", "--ignore-filename-regex", NOT_COVERED, "--summary-only"];
+    // A process that a test kills may leave half a file.
+    let report = Cmd::cargo(report).args(["--failure-mode", "all"]);
     let json = ["--json", "--output-path", &*file.to_string_lossy()];
     let commands = vec![
         // What writes the counts down makes calls that the killing filters forbid.
         Cmd::cargo(["llvm-cov", "--no-report", "--no-fail-fast", "--", "--skip", UNDER_FILTERS]),
-        Cmd::cargo(report).args(json),
-        Cmd::cargo(report),
+        report.clone().args(json),
+        report,
     ];
     Stage::commands("coverage", commands)
 }
