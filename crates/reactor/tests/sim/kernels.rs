@@ -223,8 +223,8 @@ fn program(sim: &Sim, has_ring: bool, backends: &'static [Backend]) {
         })
         .collect();
     sim.set_ring(has_ring);
-    // As large as the kernel has them. If a closed stream does not discard all that it received,
-    // its peer is reset, so small ones have another outcome (seed 1711).
+    // Buffers as large as the default ones: if a closed stream does not discard all that it has
+    // received, its peer is reset, so small buffers have another outcome.
     let reactor = sim.builder().ring_buffers(16, 16 << 10).build().unwrap();
     let expected = World::new(reactor, address("10.0.0.1:80")).simulate(&actions);
     for backend in backends {

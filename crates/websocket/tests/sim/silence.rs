@@ -14,8 +14,8 @@ use crate::tools::{ANSWER_TIMEOUT, PING_INTERVAL, config, connect, run_client, s
 /// How long faults may hold up a ping or its answer.
 const LATE_MAX: Duration = Duration::from_secs(3);
 
-/// A partition is told by both ends, at its limit of time and not before. Pings are
-/// often written in parts, which is no sign of the peer.
+/// A partition is told by both ends, at its limit of time and not before. Pings are often written
+/// in parts, which is no sign of the peer.
 #[test]
 fn a_silent_peer_is_noticed_at_the_limit_of_time() {
     let limit = PING_INTERVAL + ANSWER_TIMEOUT;
