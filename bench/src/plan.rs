@@ -91,6 +91,8 @@ const PREPARE_SECONDS: f64 = 0.2;
 const START_SECONDS: f64 = 0.02;
 /// The time to open a connection and to warm it up.
 const CONNECTION_SECONDS: f64 = 0.003;
+/// The time to open a connection that stays idle.
+const IDLE_CONNECTION_SECONDS: f64 = 0.000_3;
 /// The time to count a server in a case, and in one whose instructions are counted in steps.
 const SERVER_COUNT_SECONDS: f64 = 1.5;
 const SERVER_STEP_SECONDS: f64 = 25.0;
@@ -168,7 +170,8 @@ fn of_servers(suite: &'static str, options: &Options, steps: &mut Vec<Step>) {
             let slice = if slice_ns > 0 { 1.5 * slice_ns as f64 / 1e9 } else { START_SECONDS };
             let slices = servers * slice * slices as f64;
             let connections = descriptors(&cases::describe(&case).1) as f64;
-            let prepare = 2.0 * PREPARE_SECONDS + connections * CONNECTION_SECONDS;
+            let each = if slice_ns > 0 { CONNECTION_SECONDS } else { IDLE_CONNECTION_SECONDS };
+            let prepare = 2.0 * PREPARE_SECONDS + connections * each;
             Step::new(suite, Work::Server(case), servers * prepare, slices)
         }));
     }
@@ -233,6 +236,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::session::COUNTS_SHARE;
 
     fn plan_of(arguments: &[&str]) -> Vec<Step> {
         plan(&Options::parse_from([&["windlass-bench"], arguments].concat()))
@@ -256,6 +260,18 @@ mod tests {
         assert!(matches!(&steps[..], [Step { work: Work::ServerCounts, .. }]));
         let steps = plan_of(&["engine", "--quick", "--counts-only"]);
         assert!(steps.iter().all(|step| !step.is_scaled()));
+    }
+
+    #[test]
+    fn a_quick_run_of_a_suite_has_time_for_each_of_its_steps() {
+        for suite in cases::suite_names() {
+            let budget = Options::parse_from(["windlass-bench", suite, "--quick"]).budget();
+            let seconds = budget.expect("a quick run has a budget").as_secs_f64();
+            let seconds = seconds * (1.0 - COUNTS_SHARE);
+            for step in plan_of(&[suite, "--quick"]).iter().filter(|step| step.is_scaled()) {
+                assert!(step.seconds_min < seconds, "{}: {}", step.key, step.seconds_min);
+            }
+        }
     }
 
     #[test]

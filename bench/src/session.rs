@@ -17,7 +17,7 @@ use crate::{notes, targets};
 /// The least share of the slices that a budget leaves.
 const SCALE_MIN: f64 = 0.05;
 /// The share of the time of a quick run that counts take from its slices.
-const COUNTS_SHARE: f64 = 0.35;
+pub(crate) const COUNTS_SHARE: f64 = 0.35;
 /// The number of characters of the bar.
 const BAR: usize = 20;
 
