@@ -39,9 +39,6 @@ const RESULTS: &str = "WINDLASS_SIM_RESULTS";
 /// A directory for the traces of a failure.
 const TRACES: &str = "WINDLASS_SIM_TRACES";
 
-/// The time after which no run to shrink a failure begins.
-const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
-
 /// Checks a property of what runs on a kernel: see [`Check`].
 pub fn check<P: Fn(&mut Kernel) + Sync>(property: P) -> Check<fn(&Kernel) -> Kernel, P> {
     Check::new(Kernel::clone, property)
@@ -59,6 +56,8 @@ pub struct Check<F, P> {
     threads: usize,
     time_max: Duration,
     shrink_runs_max: u64,
+    /// The time after which no run to shrink a failure begins.
+    shrink_time_max: Duration,
     trace_max: usize,
     twice: bool,
 }
@@ -82,6 +81,7 @@ where
             threads: thread::available_parallelism().map_or(1, usize::from),
             time_max: Duration::MAX,
             shrink_runs_max: 2_000,
+            shrink_time_max: Duration::from_secs(60),
             trace_max: 10_000,
             twice: false,
         }
@@ -247,7 +247,8 @@ where
                 return failure(Some(seed), &panic, kernel.case(), 0, &kernel);
             }
         };
-        let shrunk = shrink(kernel.case(), (self.shrink_runs_max, SHRINK_TIME_MAX), |case| {
+        let bounds = (self.shrink_runs_max, self.shrink_time_max);
+        let shrunk = shrink(kernel.case(), bounds, |case| {
             let kernel = Kernel::replay(case, self.faults.clone());
             kernel.record_choices();
             let is_same =
@@ -347,5 +348,15 @@ mod tests {
         assert_eq!("500".parse(), Ok(SeedCount::Of(500)));
         assert_eq!("x20".parse(), Ok(SeedCount::Times(20)));
         assert!("20x".parse::<SeedCount>().is_err() && "x".parse::<SeedCount>().is_err());
+    }
+
+    #[test]
+    fn a_failure_is_shrunk_for_at_most_a_minute() {
+        let mut check = check(|kernel| assert!(kernel.choose(100) > 100, "always")).seeds(1);
+        assert_eq!(check.shrink_time_max, Duration::from_secs(60));
+        let runs = |outcome: CheckOutcome| outcome.failure.expect("it fails").shrink_runs;
+        assert!(runs(check.outcome()) > 0, "it is not shrunk");
+        check.shrink_time_max = Duration::ZERO;
+        assert_eq!(runs(check.outcome()), 0);
     }
 }
