@@ -43,7 +43,7 @@ fn read(fd: &SimFd) -> u64 {
 }
 
 /// Runs the simulation until something is so, through the panics of handlers. Their number.
-fn run_through_panics(sim: &Sim, is_so: impl Fn() -> bool) -> u64 {
+pub(crate) fn run_through_panics(sim: &Sim, is_so: impl Fn() -> bool) -> u64 {
     let mut panics = 0;
     while catch_unwind(AssertUnwindSafe(|| sim.run_until(&is_so).unwrap())).is_err() {
         panics += 1;
@@ -177,6 +177,30 @@ fn no_event_is_lost_when_handlers_panic() {
     })
     .seeds(200)
     .faults(Faults::hostile())
+    .run();
+}
+
+/// Rule 8: timers that a panic has put off come first. The event that leads to it is in each batch,
+/// and only pauses of the reactor let time pass.
+#[test]
+fn panics_in_every_turn_do_not_put_timers_off() {
+    sim::check(|sim| {
+        let mut reactor = sim.reactor().unwrap();
+        let counter = again(|| sim.eventfd(1));
+        let panicking = |_: &mut SimFd| panic!("planned");
+        let level = interest().read().with_fd(counter).with_handler(panicking);
+        level.register_into(&mut reactor).unwrap();
+        let fired = Rc::new(Cell::new(0));
+        for _ in 0..3 {
+            let (fired, span) = (Rc::clone(&fired), sim.kernel().choose(1_000));
+            let fire = move |_: Turn<'_>| fired.set(fired.get() + 1);
+            reactor.after_with(Duration::from_nanos(span), fire).unwrap();
+        }
+        sim.spawn(reactor);
+        run_through_panics(sim, || fired.get() == 3);
+    })
+    .seeds(20)
+    .faults(Faults { pause: 100_000, ..Faults::calm() })
     .run();
 }
 
