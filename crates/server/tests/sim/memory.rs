@@ -1,16 +1,19 @@
-//! Topics that take most of the memory keep no connection from being read.
+//! The budget of memory: how far it is exceeded, and what topics that take most of it do not stop.
 
 use std::{
+    cell::Cell,
     io::{Read as _, Write as _},
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use windlass::{
-    Reactor,
-    sim::{self, Faults, Sim, SimStream},
+    Reactor, Turn,
+    sim::{self, Faults, Kernel, Sim, SimStream},
 };
 use windlass_server::{
-    Connection, Handler, Message, Options, Service,
+    Connection, Handler, Hub, Message, Options, Service, SlowConsumerPolicy,
     http::{Accept, Reject, UpgradeRequest},
 };
 
@@ -100,4 +103,95 @@ fn message_in_parts(sim: &Sim) {
 #[test]
 fn topics_that_take_most_of_the_memory_stop_no_reading() {
     sim::check(|sim| message_in_parts(sim)).seeds(20).faults(Faults::rough()).run();
+}
+
+const MEMORY_OF_CROWD: usize = 256 << 10;
+const BUFFER_OF_CROWD: usize = 32 << 10;
+const CROWD: usize = 24;
+
+/// Publishes to all connections from time to time, when they are open.
+struct Crowd(Kernel, Rc<Cell<bool>>);
+
+impl Handler for Crowd {
+    type Data = ();
+
+    fn on_start(&self, hub: &mut Hub<'_>) {
+        let (kernel, is_open) = (self.0.clone(), Rc::clone(&self.1));
+        let publish = move |hub: &mut Hub<'_>| {
+            for _ in 0..if is_open.get() { kernel.choose(10) } else { 0 } {
+                // Most are so short that each receiver has a copy.
+                let len = kernel.choose(if kernel.choose(10) == 0 { 4_000 } else { 200 });
+                hub.publish("crowd", &vec![7; len as usize][..]);
+            }
+        };
+        hub.every(Duration::from_millis(10), publish).unwrap();
+    }
+
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Ok(Accept::new(()))
+    }
+
+    fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {
+        connection.subscribe("crowd").unwrap();
+    }
+
+    fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
+}
+
+/// Clients that do not read, and that may send a message without its end. Together they would
+/// hold much more than the memory. Returns how many were evicted.
+fn crowd(sim: &Sim) -> u64 {
+    let mut options = options();
+    options.memory_max = Some(MEMORY_OF_CROWD);
+    options.receiver_buffer_max = BUFFER_OF_CROWD;
+    options.write_stall_timeout = None;
+    options.slow = match sim.kernel().choose(2) {
+        0 => SlowConsumerPolicy::DropNewest,
+        _ => SlowConsumerPolicy::DropOldest,
+    };
+    // Each receiver's own copy of a short message is beside the bound.
+    let most = MEMORY_OF_CROWD + 2 * BUFFER_OF_CROWD + 400 * CROWD;
+    let mut reactor = Reactor::builder().sim(&sim.host(address().ip())).build().unwrap();
+    let check = move |mut turn: Turn<'_>| {
+        let memory = turn.stream_memory();
+        assert!(memory <= most, "{memory} bytes wait in streams");
+    };
+    reactor.after_turn(check).unwrap();
+    let is_open = Rc::new(Cell::new(false));
+    let handler = || Crowd(sim.kernel().clone(), Rc::clone(&is_open));
+    let service = again(|| Service::new(handler(), &options, &mut reactor));
+    let listener = again(|| options.listener().tcp(address()));
+    service.listen(listener, &mut reactor).unwrap();
+    sim.spawn(reactor);
+    let clients: Vec<_> = (0..CROWD).map(|_| open(sim, "/")).collect();
+    is_open.set(sim.kernel().choose(4) > 0);
+    // A mask of zeros, and a length of 16 bits: that of the longest message.
+    let mut frame = vec![0x82, 0xfe, 0x40, 0, 0, 0, 0, 0];
+    frame.resize(16 << 10, 7);
+    let longest = sim.kernel().choose(2) << 14;
+    let part = |_| &frame[..sim.kernel().choose(1 + longest) as usize];
+    let mut left: Vec<&[u8]> = clients.iter().map(part).collect();
+    for _ in 0..60 {
+        for (client, left) in clients.iter().zip(&mut left) {
+            // Of a connection that was evicted, or that is not read from, some is never taken.
+            *left = &left[client.try_write(left).unwrap_or(0)..];
+        }
+        sim.run_for(Duration::from_millis(50)).unwrap();
+    }
+    let stats = service.stats();
+    assert!(stats.memory_most as usize <= most, "{stats:?}");
+    stats.evicted_for_memory
+}
+
+#[test]
+fn a_crowd_that_does_not_read_takes_no_more_than_the_memory() {
+    let evicted = AtomicU64::new(0);
+    let narrow = Faults { buffer_max: 8 << 10, ..Faults::rough() };
+    // The buffers of all receivers double at once.
+    let even = Faults { buffer_min: 4 << 10, buffer_max: 4 << 10, ..Faults::calm() };
+    for faults in [narrow, even] {
+        let count = |sim: &mut Sim| _ = evicted.fetch_add(crowd(sim), Ordering::Relaxed);
+        sim::check(count).seeds(20).faults(faults).run();
+    }
+    assert!(evicted.into_inner() > 0, "the memory is enough");
 }
