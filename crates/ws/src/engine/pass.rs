@@ -139,7 +139,7 @@ impl<'p> Pass<'p> {
             }
             Some(ShortFrame { first: TEXT, len, key }) => {
                 let bytes = input.unmask_short_text(len, key, out.end);
-                if !utf8::is_ascii(bytes) && utf8::text(bytes).is_none() {
+                if !utf8::is_ascii(bytes) && !utf8::is_text(bytes) {
                     let violation = fail(engine, out, Violation::InvalidUtf8);
                     return Some(EngineEvent::Violation(violation));
                 }
