@@ -72,7 +72,7 @@ mod protocol;
 
 pub use engine::{
     Binary, Config, End, Engine, EngineEvent, EngineLimits, FrameSendError, MessageBuffer,
-    MessageRef, Outbox, Outcome, Pass, Piece, ReceivedMessage, Role, Scratch, Text,
+    MessageRef, Outbox, Outcome, Pass, Piece, ReceivedMessage, Role, Scratch, Text, WholeMessage,
 };
 pub use protocol::{
     close::{Close, CloseCode},

@@ -2,7 +2,9 @@
 
 use alloc::{string::String, vec::Vec};
 
-use crate::protocol::frame::{FrameHeader, HEADER_LEN_MAX, Opcode};
+#[cfg(feature = "deflate")]
+use crate::protocol::frame::{FrameHeader, HEADER_LEN_MAX};
+use crate::protocol::frame::{Opcode, plain_len, write_plain};
 
 /// A message to send. It borrows its payload: `MessageRef::from(&string)` is text,
 /// `MessageRef::from(&vector)` is binary.
@@ -41,23 +43,23 @@ impl<'a> MessageRef<'a> {
 
     /// Appends the frame that a server sends for this message, uncompressed. The frame is the same
     /// for every connection: see [`Outbox::send_encoded`](crate::Outbox::send_encoded).
+    #[inline]
     pub fn encode(self, out: &mut Vec<u8>) {
-        let payload = self.as_bytes();
-        let header = FrameHeader {
-            fin: true,
-            compressed: false,
-            opcode: self.opcode(),
-            key: None,
-            len: payload.len() as u64,
-        };
-        let mut bytes = [0; HEADER_LEN_MAX];
-        let len = header.encode(&mut bytes);
-        out.reserve(len + payload.len());
+        let (payload, first) = (self.as_bytes(), 0x80 | self.opcode() as u8);
+        let len = payload.len();
+        out.reserve(plain_len(len as u64) + len);
         // Copies whose length the compiler knows are no calls.
         match len {
-            2 => out.extend_from_slice(&bytes[..2]),
-            4 => out.extend_from_slice(&bytes[..4]),
-            _ => out.extend_from_slice(&bytes[..len]),
+            0..=125 => out.extend_from_slice(&[first, len as u8]),
+            126..=0xffff => {
+                let [high, low] = (len as u16).to_be_bytes();
+                out.extend_from_slice(&[first, 126, high, low]);
+            }
+            _ => {
+                let mut head = [0; plain_len(u64::MAX)];
+                write_plain(&mut head, self.opcode(), len);
+                out.extend_from_slice(&head);
+            }
         }
         out.extend_from_slice(payload);
     }

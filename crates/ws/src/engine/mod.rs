@@ -19,6 +19,7 @@ mod outbox;
 mod pass;
 mod scratch;
 mod slow_path;
+mod whole;
 
 use alloc::{boxed::Box, sync::Arc};
 use core::{fmt, ops::Range};
@@ -31,6 +32,7 @@ pub use message_buffer::MessageBuffer;
 pub use outbox::Outbox;
 pub use pass::{End, Outcome, Pass};
 pub use scratch::Scratch;
+pub use whole::WholeMessage;
 
 use crate::protocol::{
     close::CloseCode,

@@ -11,10 +11,7 @@ use super::{
     scratch::{Output, ReplyLocation},
 };
 use crate::protocol::{
-    frame::{
-        CONTROL_LEN_MAX, FirstByte, FrameHeader, HEADER_LEN_MAX, Opcode, parse_with, plain_len,
-        write_plain,
-    },
+    frame::{FirstByte, FrameHeader, HEADER_LEN_MAX, Opcode, parse_with, plain_len, write_plain},
     mask,
     violation::Violation,
 };
@@ -129,20 +126,13 @@ impl PassInput<'_> {
     #[inline(always)]
     fn medium_frame(&mut self, engine: &Engine) -> Option<EventSource> {
         let rest = self.bytes.get(self.at..)?;
-        let (&[first @ (TEXT | BINARY), 0xfe, high, low, ref key @ ..], payload) =
-            rest.split_first_chunk::<8>()?
-        else {
-            return None;
-        };
-        let len = usize::from(u16::from_be_bytes([high, low]));
-        let limits = &engine.config.limits;
-        let allowed = len > CONTROL_LEN_MAX && len <= limits.frame_max && len <= limits.message_max;
-        if engine.fast_len_end == 0 || !allowed || len > payload.len() {
+        let (first, len, key, payload) = engine.medium(rest)?;
+        if len > payload.len() {
             return None;
         }
         let src = self.at + 8;
         self.at = src + len;
-        Some(EventSource::Input { text: first == TEXT, src, len, key: Some(*key) })
+        Some(EventSource::Input { text: first == TEXT, src, len, key: Some(key) })
     }
 
     /// The payload of such a message, if it is binary and its reply needs no compression, and the

@@ -99,6 +99,7 @@ pub(crate) fn unmask_down(
 }
 
 /// Appends `bytes`, masked or unmasked, to `out`.
+#[inline]
 pub(crate) fn copy_masked(bytes: &[u8], out: &mut Vec<u8>, key: [u8; 4]) {
     out.reserve(bytes.len());
     let filled = out.len();
@@ -108,6 +109,20 @@ pub(crate) fn copy_masked(bytes: &[u8], out: &mut Vec<u8>, key: [u8; 4]) {
     unsafe { transform(bytes.as_ptr(), room, bytes.len(), u32::from_ne_bytes(key)) };
     // SAFETY: this many bytes have been written behind the old end, within the capacity.
     unsafe { out.set_len(filled + bytes.len()) };
+}
+
+/// Copies `bytes`, masked or unmasked, to `out`.
+///
+/// # Panics
+///
+/// Unless both are equally long.
+#[inline(always)]
+pub(crate) fn mask_to(bytes: &[u8], out: &mut [u8], key: [u8; 4]) {
+    assert!(bytes.len() == out.len(), "the copy is as long as the bytes");
+    let key = u32::from_ne_bytes(key);
+    // SAFETY: rule 1: both slices have `bytes.len()` bytes, as asserted. Rule 2: `out` is borrowed
+    // mutably, so they do not overlap.
+    unsafe { transform(bytes.as_ptr(), out.as_mut_ptr(), bytes.len(), key) };
 }
 
 /// The word whose bytes in memory are those of `key`, rotated by `phase` bytes.
@@ -380,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn masking_while_copying_appends() {
+    fn masking_while_copying_writes_what_it_should() {
         for len in lens() {
             for filled in [0, 1, 14] {
                 let bytes = noise(len);
@@ -388,8 +403,18 @@ mod tests {
                 copy_masked(&bytes, &mut out, KEY);
                 assert_eq!(out[..filled], vec![9; filled]);
                 assert_eq!(out[filled..], naive(&bytes, KEY));
+                let mut out = vec![9; filled + len + 1];
+                mask_to(&bytes, &mut out[filled..filled + len], KEY);
+                assert_eq!(out[filled..filled + len], naive(&bytes, KEY));
+                assert_eq!((&out[..filled], out[filled + len]), (&vec![9; filled][..], 9));
             }
         }
+    }
+
+    #[test]
+    #[should_panic = "as long as the bytes"]
+    fn a_copy_of_another_length_panics() {
+        mask_to(&[0; 20], &mut [0; 19], KEY);
     }
 
     #[test]

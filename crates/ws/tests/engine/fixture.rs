@@ -78,6 +78,8 @@ impl Session {
     /// Runs one pass over received bytes.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         let mut input = bytes.to_vec();
+        let copied = self.engine.whole_message(bytes).map(|it| (it.is_text(), it.to_vec()));
+        let seen_before = self.seen.len();
         let mut pass = self.engine.process(&mut input, &mut self.scratch);
         while let Some(event) = pass.next() {
             self.turns += 1;
@@ -86,6 +88,13 @@ impl Session {
             assert!(matches!(result, Ok(()) | Err(FrameSendError::Closed)), "{result:?}");
         }
         let outcome = pass.finish();
+        match (copied, self.seen.get(seen_before)) {
+            (None, _) => {}
+            (Some((true, Ok(copy))), Some(Seen::Text(text))) => assert_eq!(copy, text.as_bytes()),
+            (Some((false, Ok(copy))), Some(Seen::Binary(bytes))) => assert_eq!(copy, *bytes),
+            (Some((true, Err(copied))), Some(Seen::Violation(seen))) => assert_eq!(copied, *seen),
+            different => panic!("a copy and a pass do not agree: {different:?}"),
+        }
         assert_eq!(
             outcome.consumed,
             bytes.len(),

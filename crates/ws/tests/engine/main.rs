@@ -5,6 +5,7 @@ mod closing;
 mod compressed;
 #[cfg(feature = "deflate")]
 mod compressed_pieces;
+mod copies;
 mod fixture;
 mod fragments;
 mod limits;
