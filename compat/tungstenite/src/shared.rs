@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    convert::Infallible,
     sync::{Arc, OnceLock},
     time::Instant,
 };
@@ -15,8 +16,8 @@ pub(crate) const READ_BUFFER_LEN: usize = 64 << 10;
 /// The length of a block of short messages, in bytes. Whoever keeps one of them keeps the block.
 const BLOCK_LEN: usize = 1 << 10;
 
-/// The longest message that is put into a block, in bytes.
-const SHORT_LEN_MAX: usize = 128;
+/// The longest message that is put into a block, in bytes: that of a frame with a short header.
+pub(crate) const SHORT_LEN_MAX: usize = 125;
 
 /// The most buffers of each kind that are kept for later.
 const SPARES_MAX: usize = 16;
@@ -48,14 +49,43 @@ impl Block {
     /// A copy of the bytes, which shares its allocation with others if it is short.
     #[inline]
     pub(crate) fn copy(&mut self, bytes: &[u8]) -> Bytes {
-        if bytes.is_empty() || bytes.len() > SHORT_LEN_MAX {
+        if bytes.len() > SHORT_LEN_MAX {
             return Bytes::copy_from_slice(bytes);
         }
-        if self.0.capacity() < bytes.len() && !self.0.try_reclaim(bytes.len()) {
+        let copied = self.fill(bytes.len(), |room| {
+            room.copy_from_slice(bytes);
+            Ok::<_, Infallible>(())
+        });
+        copied.unwrap_or_else(|never| match never {})
+    }
+
+    /// So many bytes, at most [`SHORT_LEN_MAX`], which `fill` writes.
+    #[inline(always)]
+    pub(crate) fn fill<E>(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Bytes, E> {
+        if len == 0 {
+            fill(&mut [])?;
+            // It holds no block.
+            return Ok(Bytes::new());
+        }
+        if self.0.len() < len {
+            self.renew();
+        }
+        let mut room = self.0.split_to(len);
+        fill(&mut room)?;
+        Ok(room.freeze())
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        self.0.clear();
+        if !self.0.try_reclaim(BLOCK_LEN) {
             self.0 = BytesMut::with_capacity(BLOCK_LEN);
         }
-        self.0.extend_from_slice(bytes);
-        self.0.split().freeze()
+        self.0.resize(BLOCK_LEN, 0);
     }
 }
 
@@ -219,7 +249,7 @@ mod tests {
         let mut len = kept.len();
         while len <= BLOCK_LEN {
             len += block.copy(&[0; SHORT_LEN_MAX]).len();
-            assert!(block.0.capacity() < BLOCK_LEN);
+            assert!(block.0.len() < BLOCK_LEN);
         }
         assert!(kept.is_unique(), "the others are in a new block");
         let long = block.copy(&[0; SHORT_LEN_MAX + 1]);

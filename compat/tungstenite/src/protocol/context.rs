@@ -16,6 +16,7 @@ use windlass_ws::{Close, Engine, EngineEvent, FrameSendError, MessageRef, Scratc
 
 use super::{
     CloseFrame, Message, Role, WebSocketConfig,
+    answer::{self, Answer},
     frame::{
         Frame, FrameHeader, Utf8Bytes, checked_str,
         coding::{CloseCode, Data, OpCode},
@@ -23,11 +24,12 @@ use super::{
     input::Input,
     lent::{LentMessage, Receive},
     output::Output,
+    state::State,
     violation,
 };
 use crate::{
     error::{Error, ProtocolError, Result},
-    shared::{self, Tools},
+    shared::{self, SHORT_LEN_MAX, Tools},
 };
 use bytes::Bytes;
 
@@ -47,36 +49,6 @@ pub struct WebSocketContext {
     /// The second for which the engine counts the next control frame. Without a limit, each frame
     /// has its own.
     second: u32,
-}
-
-/// A frame that answers the peer, as it is written.
-#[derive(Debug)]
-struct Answer {
-    is_pong: bool,
-    frame: Box<[u8]>,
-}
-
-/// How far the closing handshake has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// There is none.
-    Open,
-    /// This side has sent a Close frame.
-    ClosedByUs,
-    /// The peer has sent a Close frame.
-    ClosedByPeer,
-    /// Both have, the peer last.
-    Acknowledged,
-    /// The end was reported.
-    Over,
-}
-
-impl State {
-    /// Whether messages may arrive.
-    #[inline]
-    const fn can_read(self) -> bool {
-        matches!(self, Self::Open | Self::ClosedByUs)
-    }
 }
 
 /// What the engine found.
@@ -212,6 +184,17 @@ impl WebSocketContext {
                 self.input.clear();
                 return Err(Error::Protocol(ProtocolError::ReceivedAfterClosing));
             }
+            if !M::LENDS {
+                if let Some(message) = self.copied() {
+                    return Ok(message.into());
+                }
+            }
+            if let Some(missing @ 1..) = self.engine.missing(self.input.bytes()) {
+                if self.input.has_room(missing) {
+                    self.read_rest(stream, missing)?;
+                    continue;
+                }
+            }
             match self.next_found() {
                 None => {}
                 Some(Found::Message(message)) => return Ok(message),
@@ -221,6 +204,26 @@ impl WebSocketContext {
                 }
             }
         }
+    }
+
+    /// The next message, if it lies whole in the input: it is copied while it is unmasked.
+    #[inline(always)]
+    fn copied(&mut self) -> Option<Message> {
+        let message = self.engine.whole_message(self.input.bytes())?;
+        let len = message.payload_len();
+        let data = if len > SHORT_LEN_MAX {
+            message.to_vec().map(Bytes::from)
+        } else {
+            shared::with_tools(|tools| tools.block.fill(len, |room| message.copy_to(room)))
+        };
+        // A pass fails the connection.
+        let data = data.ok()?;
+        let (is_text, frame_len) = (message.is_text(), message.frame_len());
+        self.input.consume(frame_len);
+        Some(match is_text {
+            true => Message::Text(Utf8Bytes::from_checked(data)),
+            false => Message::Binary(data),
+        })
     }
 
     /// Does what comes before reading, if something is to be done.
@@ -249,7 +252,25 @@ impl WebSocketContext {
     /// Reads bytes, at least one.
     #[inline]
     fn read_once(&mut self, stream: &mut impl Read) -> Result<()> {
-        match self.input.read(stream) {
+        let result = self.input.read(stream);
+        self.check_read(result)
+    }
+
+    /// Reads the rest of a frame behind its beginning, so that the engine gets it whole.
+    #[inline(never)]
+    fn read_rest(&mut self, stream: &mut impl Read, missing: usize) -> Result<()> {
+        let result = self.input.read_more(stream, missing);
+        if !matches!(result, Ok(1..)) {
+            // The engine keeps what is there, so that a socket that waits holds no buffer.
+            let found = self.next_found::<Message>();
+            debug_assert!(found.is_none(), "the frame is incomplete");
+        }
+        self.check_read(result)
+    }
+
+    #[inline]
+    fn check_read(&mut self, result: io::Result<usize>) -> Result<()> {
+        match result {
             Ok(1..) => Ok(()),
             Ok(0) => {
                 let is_clean = !self.state.can_read();
@@ -304,7 +325,7 @@ impl WebSocketContext {
             let outcome = pass.finish();
             if outcome.len > 0 {
                 let pieces = scratch.output(&outcome, input.bytes_mut());
-                set_answer(answer, is_pong, pieces.flatten().copied().collect());
+                answer::set(answer, is_pong, pieces.flatten().copied().collect());
             }
             match data {
                 Some(data) => input.lend(outcome.consumed, message, data),
@@ -398,7 +419,7 @@ impl WebSocketContext {
             Message::Pong(data) => {
                 shared::with_scratch(|scratch| {
                     let frame = self.engine.pong(&data, scratch).map_err(violation::refused)?;
-                    set_answer(&mut self.answer, true, frame.into());
+                    answer::set(&mut self.answer, true, frame.into());
                     Ok::<_, Error>(())
                 })?;
                 // The user decides when it is flushed.
@@ -575,13 +596,5 @@ impl WebSocketContext {
             return Error::ConnectionClosed;
         }
         Error::Io(error)
-    }
-}
-
-/// Replaces the answer, if it is a pong (RFC 6455 section 5.5.3).
-#[cold]
-fn set_answer(answer: &mut Option<Answer>, is_pong: bool, frame: Box<[u8]>) {
-    if answer.as_ref().is_none_or(|answer| answer.is_pong) {
-        *answer = Some(Answer { is_pong, frame });
     }
 }

@@ -39,6 +39,15 @@ impl Input {
         self.at == self.end
     }
 
+    /// The bytes to process.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        match &self.buffer {
+            Some(buffer) => &buffer[self.at..self.end],
+            None => &[],
+        }
+    }
+
     /// The bytes to process, which processing changes.
     #[inline]
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
@@ -105,6 +114,31 @@ impl Input {
         if let Some(buffer) = self.buffer.take() {
             shared::give_read_buffer(buffer);
         }
+    }
+
+    /// Reads behind the bytes to process until there are `missing` more of them, which fit into the
+    /// buffer. Returns how many the last read has read: 0, or an error, if there are fewer.
+    pub(super) fn read_more(
+        &mut self,
+        stream: &mut impl Read,
+        missing: usize,
+    ) -> io::Result<usize> {
+        let Some(buffer) = &mut self.buffer else { return Ok(0) };
+        let enough = self.end + missing;
+        loop {
+            let room = &mut buffer[self.end..];
+            let count = stream.read(room)?.min(room.len());
+            self.end += count;
+            if count == 0 || self.end >= enough {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Whether so many bytes fit behind the bytes to process.
+    #[inline]
+    pub(super) fn has_room(&self, count: usize) -> bool {
+        self.buffer.as_ref().is_some_and(|buffer| count <= buffer.len() - self.end)
     }
 
     /// Reads once, when everything was processed. Returns how many bytes.

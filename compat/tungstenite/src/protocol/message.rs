@@ -9,7 +9,7 @@ use crate::error::Result;
 
 /// A message, or a control frame.
 ///
-/// A received message of at most 128 bytes lies in a block of 1 KiB, together with others of the
+/// A received message of at most 125 bytes lies in a block of 1 KiB, together with others of the
 /// thread. The block is freed with the last of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {

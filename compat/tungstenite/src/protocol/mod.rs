@@ -1,5 +1,6 @@
 //! Messages over a stream, after the handshake.
 
+mod answer;
 mod config;
 mod context;
 pub mod frame;
@@ -8,6 +9,7 @@ mod lent;
 mod message;
 pub(crate) mod output;
 mod socket;
+mod state;
 mod violation;
 
 pub use self::{

@@ -20,6 +20,7 @@ mod frames;
 mod handshakes;
 mod messages;
 mod more;
+mod pieces;
 mod sessions;
 mod stream;
 mod tls;
