@@ -15,16 +15,17 @@ use std::{
 
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::{
-    Request, Response, Version,
+    Request, Response, StatusCode, Version,
     body::{Bytes, Incoming},
     client::conn::{http1, http2},
+    header,
     service::service_fn,
 };
 use windlass::{
     Reactor,
     sim::{Faults, Kernel, Running, Sim},
 };
-use windlass_http::HttpServer;
+use windlass_http::{HttpServer, upgraded_parts};
 use windlass_task::{
     Executor,
     cancel::Cancel,
@@ -378,6 +379,74 @@ fn a_peer_that_does_not_read_gets_no_part_for_the_whole() {
     .faults(whole(Faults::rough()))
     .run();
     assert!(stalled.into_inner() > 0, "no connection has stalled");
+}
+
+/// Switches to an echo.
+async fn switch(mut request: Request<Incoming>) -> Result<Response<String>, Infallible> {
+    let upgrade = hyper::upgrade::on(&mut request);
+    spawn(async move {
+        let Ok(upgraded) = upgrade.await else { return };
+        let mut parts = upgraded_parts::<TcpStream>(upgraded).unwrap();
+        let mut room = [0; 64];
+        while parts.stream.write_all(&parts.read_buf).await.is_ok() {
+            let Ok(count @ 1..) = parts.stream.read(&mut room).await else { return };
+            parts.read_buf = Bytes::copy_from_slice(&room[..count]);
+        }
+    })
+    .detach();
+    let mut response = Response::new(String::new());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(header::UPGRADE, "echo".parse().unwrap());
+    response.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
+    Ok(response)
+}
+
+/// Asks for the echo, in two parts, and says something to it. Returns what comes back.
+async fn ask_for_echo(kernel: &Kernel, body: &str, said: &str) -> String {
+    let request = format!(
+        "POST / HTTP/1.1\r\nhost: host\r\nupgrade: echo\r\nconnection: upgrade\r\n\
+         content-length: {}\r\n\r\n{body}{said}",
+        body.len()
+    );
+    let (first, rest) = request.split_at(kernel.choose(request.len() as u64) as usize);
+    let mut stream = again(|| TcpStream::connect(address())).await;
+    stream.write_all(first.as_bytes()).await.unwrap();
+    sleep(Duration::from_micros(kernel.choose(2_000))).await;
+    // It may have been answered, and closed.
+    let _ = stream.write_all(rest.as_bytes()).await;
+    let (mut answer, mut room) = (Vec::new(), [0; 256]);
+    while !answer.ends_with(said.as_bytes()) {
+        let Ok(count @ 1..) = stream.read(&mut room).await else { break };
+        answer.extend_from_slice(&room[..count]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// No byte of a body becomes one of the next protocol, and none of that is lost.
+#[test]
+fn a_request_with_a_body_does_not_switch_the_protocol() {
+    windlass::sim::check(|sim| {
+        executor(sim, 2).simulate(sim, async {
+            let listener = again(|| TcpListener::bind(address())).await;
+            HttpServer::new().serve(listener, service_fn(switch)).await.unwrap();
+        });
+        let kernel = sim.kernel().clone();
+        let client = executor(sim, 3).simulate(sim, async move {
+            let answer = ask_for_echo(&kernel, "", "to the echo").await;
+            let (head, echo) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+            assert_eq!(echo, "to the echo");
+            // The end of the connection may cut the response.
+            let (answer, wanted) =
+                (ask_for_echo(&kernel, "of the body", "to the echo").await, "HTTP/1.1 400 ");
+            let len = answer.len().min(wanted.len());
+            assert_eq!(answer[..len], wanted[..len], "{answer}");
+        });
+        sim.run_until(|| client.has_ended()).unwrap();
+    })
+    .seeds(30)
+    .faults(whole(Faults::rough()))
+    .run();
 }
 
 #[test]
