@@ -183,6 +183,46 @@ fn crowd(sim: &Sim) -> u64 {
     stats.evicted_for_memory
 }
 
+/// Clients that send a message without its end, to a server whose memory is large beside the buffer
+/// of a receiver. Returns how many were evicted.
+fn unfinished(sim: &Sim) -> u64 {
+    const MEMORY: usize = 2 << 20;
+    const BUFFER: usize = 17 << 10;
+    const CLIENTS: usize = 180;
+    let mut options = options();
+    options.memory_max = Some(MEMORY);
+    options.receiver_buffer_max = BUFFER;
+    let mut reactor = Reactor::builder().sim(&sim.host(address().ip())).build().unwrap();
+    let service = again(|| Service::new(Topics, &options, &mut reactor));
+    let listener = again(|| options.listener().tcp(address()));
+    service.listen(listener, &mut reactor).unwrap();
+    sim.spawn(reactor);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| open(sim, "/")).collect();
+    // A mask of zeros, and a length of 16 bits: that of the longest message.
+    let mut frame = vec![0x82, 0xfe, 0x40, 0, 0, 0, 0, 0];
+    frame.resize((16 << 10) - sim.kernel().choose(4_000) as usize, 7);
+    let mut left = [&frame[..]; CLIENTS];
+    for _ in 0..20 {
+        for (client, left) in clients.iter_mut().zip(&mut left) {
+            // Of a connection that was evicted, or that is not read from, some is never taken.
+            *left = &left[client.try_write(left).unwrap_or(0)..];
+        }
+        sim.run_for(Duration::from_millis(5)).unwrap();
+    }
+    sim.run_for(Duration::from_secs(2)).unwrap();
+    let stats = service.stats();
+    assert!(stats.memory_most as usize <= MEMORY + 2 * BUFFER, "{stats:?}");
+    stats.evicted_for_memory
+}
+
+#[test]
+fn a_large_memory_is_exceeded_by_no_part_of_it() {
+    let evicted = AtomicU64::new(0);
+    let count = |sim: &mut Sim| _ = evicted.fetch_add(unfinished(sim), Ordering::Relaxed);
+    sim::check(count).seeds(10).faults(Faults::rough()).run();
+    assert!(evicted.into_inner() > 0, "the memory is enough");
+}
+
 #[test]
 fn a_crowd_that_does_not_read_takes_no_more_than_the_memory() {
     let evicted = AtomicU64::new(0);
