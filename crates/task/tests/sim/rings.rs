@@ -158,6 +158,62 @@ fn a_dropped_stream_is_whole_or_reset() {
     .run();
 }
 
+/// A stream with a linger of zero and output that its slow peer has no room for. It is dropped in
+/// the future, outside, or after the end of the executor. Returns what the peer has read.
+fn discarded(sim: &Sim, when: u64) -> (usize, io::Result<()>) {
+    let hour = Duration::from_secs(3600);
+    let mut server = on_ring(sim, |settings| settings.drop_timeout(hour).drain_timeout(hour));
+    let listener = server.block_on(async { again_async!(TcpListener::bind("10.0.0.2:80")) });
+    let outcome = slow_client(sim, Duration::from_millis(700));
+    let stream = server.block_on(async {
+        let (mut stream, _) = again_async!(listener.accept());
+        // A client that gets the reset while it connects tries again.
+        drop(listener);
+        stream.set_zero_linger().unwrap();
+        let _ = stream.write_all(&bytes_of(ONE, 0, 60_000)).await;
+        if when > 0 {
+            return Some(stream);
+        }
+        drop(stream);
+        sleep(Duration::from_secs(60)).await;
+        None
+    });
+    if when == 1 {
+        drop(stream);
+        drop(server);
+    } else {
+        drop(server);
+        // For this long, the end of the executor sends the output of others.
+        sim.run_for(Duration::from_secs(60)).unwrap();
+        drop(stream);
+    }
+    sim.run_until(|| outcome.borrow().is_some()).unwrap();
+    outcome.take().unwrap()
+}
+
+#[test]
+fn a_drop_with_a_linger_of_zero_discards_the_output() {
+    windlass::sim::check(|sim| {
+        let (count, end) = discarded(sim, 0);
+        assert!(end.is_err() && count < 20_000, "{count} bytes and {end:?}");
+    })
+    .seeds(40)
+    .faults(narrow(whole(Faults::rough())))
+    .run();
+}
+
+#[test]
+fn the_end_of_an_executor_sends_no_output_that_a_drop_discards() {
+    windlass::sim::check(|sim| {
+        let when = 1 + sim.kernel().choose(2);
+        let (count, end) = discarded(sim, when);
+        assert!(end.is_err() && count < 20_000, "{count} bytes and {end:?}");
+    })
+    .seeds(40)
+    .faults(narrow(whole(Faults::rough())))
+    .run();
+}
+
 /// A stream that outlives its executor. The end of the executor sends the output, or leaves it to
 /// `detach` in another one.
 fn outlived(sim: &Sim, len: usize, drains: bool) {
