@@ -1,7 +1,7 @@
 //! The budget of memory: how far it is exceeded, and what topics that take most of it do not stop.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io::{Read as _, Write as _},
     rc::Rc,
     sync::atomic::{AtomicU64, Ordering},
@@ -13,7 +13,7 @@ use windlass::{
     sim::{self, Faults, Kernel, Sim, SimStream},
 };
 use windlass_server::{
-    Connection, Handler, Hub, Message, Options, Service, SlowConsumerPolicy,
+    Connection, ConnectionId, Handler, Hub, Message, Options, Service, SlowConsumerPolicy,
     http::{Accept, Reject, UpgradeRequest},
 };
 
@@ -220,6 +220,70 @@ fn a_large_memory_is_exceeded_by_no_part_of_it() {
     let evicted = AtomicU64::new(0);
     let count = |sim: &mut Sim| _ = evicted.fetch_add(unfinished(sim), Ordering::Relaxed);
     sim::check(count).seeds(10).faults(Faults::rough()).run();
+    assert!(evicted.into_inner() > 0, "the memory is enough");
+}
+
+/// Sends a message to each connection in one turn, when all are open.
+struct Burst(Kernel, Rc<RefCell<Vec<ConnectionId>>>);
+
+const BURST: usize = 60;
+const MEMORY_OF_BURST: usize = 64 << 10;
+const MOST_OF_BURST: usize = MEMORY_OF_BURST + 2 * BUFFER_OF_CROWD;
+
+impl Handler for Burst {
+    type Data = ();
+
+    fn on_start(&self, hub: &mut Hub<'_>) {
+        let (kernel, ids) = (self.0.clone(), Rc::clone(&self.1));
+        let send = move |hub: &mut Hub<'_>| {
+            if ids.borrow().len() < BURST {
+                return;
+            }
+            let ids = ids.take();
+            for id in &ids {
+                let _ = hub.send(*id, &vec![7; 3_000 + kernel.choose(1_000) as usize][..]);
+            }
+            let waiting: usize = ids.iter().map(|id| hub.buffered(*id)).sum();
+            assert!(waiting <= MOST_OF_BURST, "{waiting} bytes wait at the end of the turn");
+        };
+        hub.every(Duration::from_millis(10), send).unwrap();
+    }
+
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Ok(Accept::new(()))
+    }
+
+    fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {
+        self.1.borrow_mut().push(connection.id());
+    }
+
+    fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
+}
+
+/// Nothing waits for the receivers before. Returns how many were evicted.
+fn burst(sim: &Sim) -> u64 {
+    let mut options = options();
+    options.memory_max = Some(MEMORY_OF_BURST);
+    options.receiver_buffer_max = BUFFER_OF_CROWD;
+    let mut reactor = Reactor::builder().sim(&sim.host(address().ip())).build().unwrap();
+    let handler = || Burst(sim.kernel().clone(), Rc::default());
+    let service = again(|| Service::new(handler(), &options, &mut reactor));
+    let listener = again(|| options.listener().tcp(address()));
+    service.listen(listener, &mut reactor).unwrap();
+    sim.spawn(reactor);
+    let _clients: Vec<_> = (0..BURST).map(|_| open(sim, "/")).collect();
+    sim.run_for(Duration::from_secs(3)).unwrap();
+    let stats = service.stats();
+    assert!(stats.memory_most as usize <= MOST_OF_BURST, "{stats:?}");
+    stats.evicted_for_memory
+}
+
+#[test]
+fn what_one_turn_sends_to_many_receivers_takes_no_more_than_the_memory() {
+    let evicted = AtomicU64::new(0);
+    let count = |sim: &mut Sim| _ = evicted.fetch_add(burst(sim), Ordering::Relaxed);
+    let narrow = Faults { buffer_min: 1 << 10, buffer_max: 2 << 10, ..Faults::rough() };
+    sim::check(count).seeds(20).faults(narrow).run();
     assert!(evicted.into_inner() > 0, "the memory is enough");
 }
 
