@@ -139,6 +139,58 @@ fn parts_of_sends_whose_completions_overflow_are_not_lost() {
         .run();
 }
 
+/// Notes its key, and counts what it receives.
+struct Counts(Rc<RefCell<Vec<Key>>>, Rc<Cell<usize>>);
+
+impl StreamHandler for Counts {
+    fn on_open(&mut self, stream: &mut Stream<'_>) {
+        self.0.borrow_mut().push(stream.key());
+    }
+
+    fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
+        self.1.set(self.1.get() + input.len());
+    }
+}
+
+/// Bytes for many streams have come when some of these are aborted. What that leaves in the ring is
+/// not reported, and a wait for the bytes of the others does not sleep.
+fn some_are_aborted(sim: &Sim) {
+    const PEERS: usize = 60;
+    sim.set_ring(true);
+    let mut server = sim.reactor().unwrap();
+    let (opened, received) = (Rc::<RefCell<Vec<Key>>>::default(), Rc::new(Cell::new(0)));
+    let (noted, counted) = (Rc::clone(&opened), Rc::clone(&received));
+    again(|| Listener::tcp(address("127.0.0.1:80")))
+        .with_handler(move |_| Some(Counts(Rc::clone(&noted), Rc::clone(&counted))))
+        .register_into(&mut server)
+        .unwrap();
+    let peers: Vec<_> =
+        (0..PEERS).map(|_| again(|| sim.connect(address("127.0.0.1:80")))).collect();
+    while opened.borrow().len() < PEERS {
+        server.run_once(Duration::from_millis(1)).unwrap();
+    }
+    // Their receives begin.
+    server.run_once(Duration::from_millis(1)).unwrap();
+    for peer in &peers {
+        assert_eq!(peer.try_write(&[1]).unwrap(), 1);
+    }
+    sim.run_for(Duration::from_millis(1)).unwrap();
+    let kept = 1 + usize::try_from(sim.kernel().choose(PEERS as u64 - 1)).unwrap();
+    for key in &opened.take()[..PEERS - kept] {
+        server.stream(*key).unwrap().abort();
+    }
+    let begin = sim.elapsed();
+    while received.get() < kept {
+        server.run_once(Duration::from_secs(10)).unwrap();
+    }
+    assert!(received.get() == kept && sim.elapsed() - begin < Duration::from_secs(1));
+}
+
+#[test]
+fn the_end_of_many_streams_holds_up_no_other() {
+    windlass::sim::check(|sim| some_are_aborted(sim)).seeds(100).faults(Faults::calm()).run();
+}
+
 /// Sends its input back, up to the end of its peer or a zero, with which it ends.
 struct Answers {
     answered: Rc<Cell<usize>>,
