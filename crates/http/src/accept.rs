@@ -79,6 +79,8 @@ where
     S: 'static,
     B: Body<Data: 'static, Error: Into<BoxError>> + 'static,
 {
+    #[cfg(feature = "sim")]
+    let server = server.without_date_in_simulation();
     let (server, service, graceful) =
         (Rc::new(server), Rc::new(service), Rc::new(GracefulShutdown::default()));
     let mut tasks = JoinSet::new();

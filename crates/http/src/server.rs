@@ -274,6 +274,16 @@ impl HttpServer {
         &mut self.http2
     }
 
+    /// hyper's date is that of the real clock, and so is its length in HTTP/2.
+    #[cfg(feature = "sim")]
+    pub(crate) fn without_date_in_simulation(mut self) -> Self {
+        if windlass_task::is_simulated() {
+            self.http1.auto_date_header(false);
+            self.http2.auto_date_header(false);
+        }
+        self
+    }
+
     pub(crate) fn report(&self, event: &ServeEvent<'_>) {
         if let Some(call) = &self.on_event {
             call(event);

@@ -131,6 +131,8 @@ pub use join::{AbortHandle, JoinHandle, JoinSet, spawn};
 pub use pinned::Pinned;
 #[cfg(not(loom))]
 pub use race::{Either, race};
+#[cfg(all(feature = "sim", not(loom)))]
+pub use simulation::is_simulated;
 #[cfg(not(loom))]
 pub use spawner::{SpawnError, SpawnReason, Spawner};
 pub use task::error::{JoinError, PanicPayload};

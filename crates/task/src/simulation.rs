@@ -22,6 +22,15 @@ fn leave_executor() -> Box<dyn Any> {
     Box::new(Entered::new(ptr::null()))
 }
 
+/// Whether the executor that runs on this thread is simulated.
+///
+/// In a simulation nothing but the seed may decide what happens. So a library uses the time of
+/// [`now`](crate::time::now) there, and not the date of the machine.
+#[must_use]
+pub fn is_simulated() -> bool {
+    host().is_some()
+}
+
 /// The host of the executor that runs on this thread, if it is simulated.
 pub(crate) fn host() -> Option<Host> {
     Handle::current()?.extension::<HostSlot>().0.get().cloned()

@@ -151,6 +151,7 @@ macro_rules! exchange {
             $sender.ready().await.ok()?;
             let response = $sender.send_request(request).await.ok()?;
             assert_eq!(response.status(), 200);
+            assert_eq!(response.headers().get("date"), None, "of the real clock");
             let received = response.into_body().collect().await.ok()?.to_bytes();
             // A body has a length, or is chunked, or ends its stream: so a part is an error.
             assert!(received == sent, "{} bytes came of {len}", received.len());
