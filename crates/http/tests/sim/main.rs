@@ -437,7 +437,7 @@ fn a_request_with_a_body_does_not_switch_the_protocol() {
             let (head, echo) = answer.split_once("\r\n\r\n").unwrap();
             assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
             assert_eq!(echo, "to the echo");
-            // The end of the connection may cut the response.
+            // hyper may drop the rest of the response: docs/http.md, "Limits".
             let (answer, wanted) =
                 (ask_for_echo(&kernel, "of the body", "to the echo").await, "HTTP/1.1 400 ");
             let len = answer.len().min(wanted.len());
