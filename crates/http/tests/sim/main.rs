@@ -9,7 +9,10 @@ use std::{
     io,
     net::SocketAddr,
     rc::Rc,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -426,12 +429,13 @@ async fn ask_for_echo(kernel: &Kernel, body: &str, said: &str) -> String {
 /// No byte of a body becomes one of the next protocol, and none of that is lost.
 #[test]
 fn a_request_with_a_body_does_not_switch_the_protocol() {
+    let refused = Arc::new(AtomicUsize::new(0));
     windlass::sim::check(|sim| {
         executor(sim, 2).simulate(sim, async {
             let listener = again(|| TcpListener::bind(address())).await;
             HttpServer::new().serve(listener, service_fn(switch)).await.unwrap();
         });
-        let kernel = sim.kernel().clone();
+        let (kernel, noted) = (sim.kernel().clone(), Arc::clone(&refused));
         let client = executor(sim, 3).simulate(sim, async move {
             let answer = ask_for_echo(&kernel, "", "to the echo").await;
             let (head, echo) = answer.split_once("\r\n\r\n").unwrap();
@@ -442,12 +446,14 @@ fn a_request_with_a_body_does_not_switch_the_protocol() {
                 (ask_for_echo(&kernel, "of the body", "to the echo").await, "HTTP/1.1 400 ");
             let len = answer.len().min(wanted.len());
             assert_eq!(answer[..len], wanted[..len], "{answer}");
+            noted.fetch_add(usize::from(len == wanted.len()), Ordering::Relaxed);
         });
         sim.run_until(|| client.has_ended()).unwrap();
     })
     .seeds(30)
     .faults(whole(Faults::rough()))
     .run();
+    assert!(refused.load(Ordering::Relaxed) > 0, "no client has read its refusal");
 }
 
 #[test]
