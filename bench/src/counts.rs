@@ -172,11 +172,12 @@ impl Build<'_> {
 
 /// How many more rounds of 16 KiB or more are counted. tungstenite fills the rest of its read
 /// buffer with zeros before each read, and uses the buffer up: 128 KiB by default. So each round
-/// costs less than the one before it, until the buffer begins anew. These are two buffers.
+/// costs less than the one before it, until the buffer begins anew. Rounds of 16 KiB use up two
+/// buffers, longer ones more.
 const LONG_ROUNDS: u64 = 16;
 
 /// Chooses the numbers of rounds: enough for events that occur once in some messages, such as a new
-/// buffer, but few rounds of long messages, because a step takes microseconds.
+/// buffer.
 fn rounds(case: &Case) -> CountedCase {
     if matches!(case, Case::EmptyTurn { .. } | Case::ReadyTurn { .. } | Case::TurnBeside { .. }) {
         return CountedCase { case: case.clone(), few: 10, many: 20 };
@@ -269,7 +270,7 @@ mod tests {
     use windlass_bench_driver::protocol::Content;
 
     #[test]
-    fn short_messages_run_often_and_long_ones_for_two_buffers() {
+    fn short_messages_run_often_and_long_ones_for_some_buffers() {
         let rounds_of = |bytes, messages| {
             let content = Content::Binary;
             let rounds =

@@ -264,17 +264,19 @@ impl HttpServer {
     }
 
     /// hyper's other settings of HTTP/1.1. The timer and `header_read_timeout` are set for each
-    /// connection.
+    /// connection. In a simulation there is no date.
     pub fn http1_mut(&mut self) -> &mut http1::Builder {
         &mut self.http1
     }
 
-    /// hyper's other settings of HTTP/2. The timer is set for each connection.
+    /// hyper's other settings of HTTP/2. The timer is set for each connection. In a simulation
+    /// there is no date.
     pub fn http2_mut(&mut self) -> &mut http2::Builder<WindlassExecutor> {
         &mut self.http2
     }
 
-    /// hyper's date is that of the real clock, and so is its length in HTTP/2.
+    /// hyper takes the date from the real clock. HTTP/2 encodes it in a length that depends on its
+    /// digits.
     #[cfg(feature = "sim")]
     pub(crate) fn without_date_in_simulation(mut self) -> Self {
         if windlass_task::is_simulated() {

@@ -34,7 +34,7 @@ impl WholeMessage<'_> {
         self.payload.len()
     }
 
-    /// The length of its frame in bytes: so many bytes of the input are processed by the copy.
+    /// The length of its frame in bytes: how many bytes of the input to skip after the copy.
     #[must_use]
     #[inline]
     pub const fn frame_len(&self) -> usize {
@@ -90,8 +90,8 @@ impl fmt::Debug for WholeMessage<'_> {
 }
 
 impl Engine {
-    /// The message with which `input` begins, for a caller that keeps messages: it is copied while
-    /// it is unmasked, in place of a pass. `None` if a pass is needed, which is no error.
+    /// The message with which `input` begins, for a caller that keeps messages. One step unmasks
+    /// and copies it, without a pass. `None` if a pass is needed, which is no error.
     ///
     /// After the copy, go on behind [`frame_len`](WholeMessage::frame_len).
     ///
@@ -126,8 +126,8 @@ impl Engine {
     }
 
     /// How many bytes are missing behind `input` for the end of its first frame, if that frame is a
-    /// binary message of 126 to 65 535 bytes from a client. `None` in every other case, and while
-    /// the engine waits for the rest of something.
+    /// binary message of 126 to 65 535 bytes from a client: 0 if it is complete. `None` in every
+    /// other case, and while the engine waits for the rest of something.
     ///
     /// A caller that can read more at once, behind these bytes, spares the engine the assembly of
     /// the message.

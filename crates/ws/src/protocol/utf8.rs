@@ -226,8 +226,8 @@ fn is_short_text(bytes: &[u8]) -> bool {
 /// The bits of a state. The others of a number are ignored.
 const STATE: u64 = 63;
 
-/// Each state is the place in a row where the next state stands. A row is 0 where no text goes on,
-/// which is also the state after an error.
+/// A state is a bit offset into a row. The six bits there are the next state: 0 if the bytes are
+/// not UTF-8, which is never left.
 const START: u64 = 6;
 /// One continuation byte is missing. In the next two: two and three.
 const ONE: u64 = 12;
