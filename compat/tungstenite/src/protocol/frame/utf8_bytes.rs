@@ -53,13 +53,12 @@ impl Utf8Bytes {
 #[allow(unsafe_code, reason = "a second check of a long text takes as long as copying it")]
 pub(crate) fn checked_str(bytes: &[u8]) -> &str {
     debug_assert!(str::from_utf8(bytes).is_ok());
-    // SAFETY: The bytes are UTF-8 (str::from_utf8_unchecked). There are two callers.
-    // - `Utf8Bytes`: every safe constructor takes a string, checks the bytes, or takes those of a
-    //   text message, which the engine has checked, or `WholeMessage` while it copied them:
-    //   `WebSocketContext::copied` keeps none that failed. `from_bytes_unchecked` demands it of
-    //   its caller. `Bytes` never change.
-    // - `WebSocketContext::__lent`, for a text message where the engine has checked it. Its bytes
-    //   are private to `Input`, which forgets the message before more is processed or read.
+    // SAFETY: The bytes are UTF-8 (str::from_utf8_unchecked) from both callers. `Utf8Bytes`:
+    // each safe constructor takes a string, checks the bytes, or takes those of a text that the
+    // engine or `WholeMessage` has checked (`WebSocketContext::copied` keeps none that failed);
+    // `from_bytes_unchecked` demands it of its caller; `Bytes` never change. And `__lent`, for a
+    // text that the engine has checked, whose bytes are private to `Input`, which forgets the
+    // message before more is processed or read.
     unsafe { str::from_utf8_unchecked(bytes) }
 }
 
